@@ -1,0 +1,52 @@
+"""Mollifying Networks for PyTorch: train mollified, deploy plain.
+
+>>> import mollifier, torch
+>>> model = torch.nn.Sequential(torch.nn.Linear(40, 100), torch.nn.Sigmoid(), torch.nn.Linear(100, 1))
+>>> model = mollifier.mollify(model)
+>>> annealer = mollifier.Annealer(model, k=100.0)
+>>> annealer.step(0.7)
+>>> annealer.finish()
+>>> model = mollifier.restore(model)
+"""
+
+from mollifier import functional as functional, nn as nn
+from mollifier.anneal import Annealer as Annealer
+from mollifier.convert import (
+    added_parameters as added_parameters,
+    frozen as frozen,
+    is_mollified as is_mollified,
+    levels as levels,
+    mollify as mollify,
+    plain_state_dict as plain_state_dict,
+    register as register,
+    report as report,
+    restore as restore,
+    set_level as set_level,
+)
+from mollifier.schedules import (
+    cosine as cosine,
+    exponential as exponential,
+    linear as linear,
+    square_root as square_root,
+)
+
+__version__ = "0.1.0"
+__all__ = [
+    "Annealer",
+    "added_parameters",
+    "cosine",
+    "exponential",
+    "frozen",
+    "functional",
+    "is_mollified",
+    "levels",
+    "linear",
+    "mollify",
+    "nn",
+    "plain_state_dict",
+    "register",
+    "report",
+    "restore",
+    "set_level",
+    "square_root",
+]

@@ -1,0 +1,325 @@
+"""mollify(model) and restore(model)."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from mollifier.convert._levels import REPORT, is_mollified, levels
+from mollifier.convert._plan import Block, Noisy, Planner, join
+from mollifier.convert._report import Report, Row
+from mollifier.convert._shapes import watch
+from mollifier.convert._spots import (
+    KEY,
+    ActivationSpot,
+    BlockSpot,
+    EncoderLayerSpot,
+    EncoderSpot,
+    Holder,
+    SequentialSpot,
+    Spot,
+    TracedSpot,
+    holder_of,
+    swap,
+    unswap,
+)
+from mollifier.functional import Noise
+from mollifier.nn import Copy, Levelled, NoisyActivation
+from mollifier.nn.copy import Projection
+
+Pattern = str | Callable[[str, nn.Module], bool]
+WRAPPERS = {
+    "DistributedDataParallel": "mollify the model first and wrap it after: DistributedDataParallel(mollify(model))",
+    "DataParallel": "mollify the model first and wrap it after: DataParallel(mollify(model))",
+    "FullyShardedDataParallel": "mollify the model first and wrap it after",
+    "OptimizedModule": "mollify the model first and compile it after: torch.compile(mollify(model))",
+    "ScriptModule": "mollify the Python model, train and restore it, and script it after",
+    "RecursiveScriptModule": "mollify the Python model, train and restore it, and script it after",
+}
+
+
+def mollify(
+    model: nn.Module,
+    *,
+    activations: bool = True,
+    blocks: Literal["auto"] | Pattern | Iterable[Pattern] | None = "auto",
+    c: float = 20.0,
+    a: tuple[float, float] = (-2.0, 2.0),
+    residual: bool = False,
+    projection: Projection = "auto",
+    level: float = 1.0,
+    train_noise: Noise = "sample",
+    eval_noise: Noise = "expected",
+    trace: bool = False,
+    example: Any = None,
+) -> nn.Module:
+    """Mollify a model in place: every unit copies the unit below with probability p, every activation is noisy.
+
+        >>> import mollifier, torch
+        >>> model = torch.nn.Sequential(torch.nn.Linear(40, 100), torch.nn.Sigmoid(), torch.nn.Linear(100, 1))
+        >>> model = mollifier.mollify(model)
+        >>> mollifier.levels(model)
+        [1.0]
+
+    Weights, parameter objects, names and state_dict keys stay; what is added lies under ``_mollifier`` names and is listed by
+    `added_parameters`. Print `report(model)` to see what was done and what was not.
+
+    Args:
+        model: Any module. It is changed, and returned.
+        activations: Make activations noisy (Algorithm 1)?
+        blocks: What the copy goes around. ``"auto"``: runs of [affine, (norm), (dropout), activation] in every
+            `nn.Sequential`, and residual blocks. Otherwise globs on module names (``"encoder.layer.*"``; ``*`` stops at a dot, ``**``
+            does not) or predicates ``(name, module) -> bool``, one or several. None: no copies.
+        c: Factor on the noise.
+        a: Bounds of the uniform distribution that the learned a are drawn from.
+        residual: Add the layer below to what a block computes, too. It stays at level 0, so that such a model is
+            deployed as it is: `restore` refuses to drop what it was trained with.
+        projection: ``"auto"``: pad where a block is wider than its input, project where it is narrower; ``"always"``: project.
+        level: To start at.
+        train_noise: In train(): ``"sample"``, ``"expected"`` (deterministic training) or ``"exact"``.
+        eval_noise: In eval().
+        trace: Trace each module's forward with torch.fx, to mollify what is called as a function in it.
+        example: An input (tensor, tuple of arguments or dict of keywords) to run the model on once, so that every shape, the
+            number of a and the forward order are known and not only read from the structure.
+
+    Raises:
+        ValueError: With all that is wrong; the model is unchanged then.
+    """
+    _refuse(model)
+    Copy(projection=projection, level=level, train_noise=train_noise, eval_noise=eval_noise)  # checks these arguments
+    NoisyActivation(a=a, c=c)
+    auto = isinstance(blocks, str) and blocks == "auto"
+    named = set() if auto else _named(model, blocks)
+    planner = Planner(model, activations, auto, named, trace, {} if example is None else watch(model, example))
+    planner.walk(model)
+    _check_plan(planner)
+    if planner.seen and not trace:  # a graph is in forward order already
+        planner.blocks.sort(key=lambda block: _first_call(block, planner))
+
+    noise: dict[str, Any] = {"train_noise": train_noise, "eval_noise": eval_noise}
+    rows: list[Row] = []
+    ready: list[tuple[Block, Copy | None, list[NoisyActivation]]] = []
+    for order, block in enumerate(planner.blocks):
+        where = _where(model, block)
+        copy = None
+        if block.width is not None:
+            w = block.width
+            copy = Copy(
+                w.in_units,
+                w.out_units,
+                unit_dim=w.unit_dim,
+                projection=projection,
+                residual=residual,
+                level=level,
+                **noise,
+                **where,
+            )
+        noisy = [
+            NoisyActivation(n.activation, n.units, unit_dim=n.unit_dim, level=level, a=a, c=c, **noise, **where)
+            for n in block.noisy
+        ]
+        for part in [copy, *noisy]:
+            if part is not None:
+                part.order = order
+        shown = [f"{n.activation} ({n.units} a)" for n in block.noisy]
+        rows.append(Row(block.name, block.kind, shown, str(block.width or ""), copy.rule if copy else "none"))
+        ready.append((block, copy, noisy))
+    for block, copy, noisy in ready:  # from here on nothing can fail
+        if copy is not None:
+            _attach_copy(model, block, copy)
+        for planned, part in zip(block.noisy, noisy, strict=True):
+            _attach_noise(model, planned, part)
+    for module in list(model.modules()):
+        if (
+            isinstance(module, nn.TransformerEncoder)
+            and is_mollified(module)
+            and "use_nested_tensor" in module.__dict__
+        ):
+            swap(module, EncoderSpot)
+    model.__dict__[REPORT] = Report(rows, planner.skipped)
+    return model
+
+
+def _refuse(model: nn.Module) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"mollify: expected an nn.Module, got {type(model).__name__}")
+    advice = next((WRAPPERS[kind.__name__] for kind in type(model).__mro__ if kind.__name__ in WRAPPERS), None)
+    if advice is not None:
+        raise ValueError(f"mollify: the model is wrapped in {type(model).__name__}: {advice}")
+    if any(isinstance(module, Holder) or REPORT in module.__dict__ for module in model.modules()):
+        raise ValueError(
+            "mollify: the model is mollified already. Use set_level to change its levels, or restore it first."
+        )
+
+
+def _named(model: nn.Module, blocks: Pattern | Iterable[Pattern] | None) -> set[str]:
+    """The paths that the patterns match; a ValueError if one matches nothing, or what it matches can't be a block."""
+    patterns = [] if blocks is None else [blocks] if isinstance(blocks, str) or callable(blocks) else list(blocks)
+    modules = {name: module for name, module in model.named_modules() if name}
+    found: set[str] = set()
+    problems: list[str] = []
+    for pattern in patterns:
+        if isinstance(pattern, str):
+            regex = re.compile(_regex(pattern))
+            matches = {name for name in modules if regex.fullmatch(name)}
+        else:
+            matches = {name for name, module in modules.items() if pattern(name, module)}
+        if not matches:
+            close = difflib.get_close_matches(pattern, modules, n=3) if isinstance(pattern, str) else []
+            hint = f" Close: {', '.join(close)}." if close else ""
+            problems.append(f"the pattern {pattern!r} matches no module.{hint}")
+        found |= matches
+    for name in sorted(found):
+        if type(modules[name]).forward is nn.Module.forward:
+            problems.append(
+                f"{name!r} is a {type(modules[name]).__name__}, which is never called: name what is in it, '{name}.*'"
+            )
+        outer = next((other for other in sorted(found) if name.startswith(other + ".")), None)
+        if outer is not None:
+            problems.append(f"the block {name!r} lies inside the block {outer!r}: name one of them")
+    if problems:
+        raise ValueError("mollify: " + "; ".join(problems))
+    return found
+
+
+def _regex(pattern: str) -> str:
+    """A glob on dotted names as a regular expression: * and ? stop at a dot, ** does not."""
+    wild = {"**": ".*", "*": "[^.]*", "?": "[^.]"}
+    return "".join(wild.get(part, re.escape(part)) for part in re.split(r"(\*\*|\*|\?)", pattern))
+
+
+def _check_plan(planner: Planner) -> None:
+    if not planner.blocks:
+        reasons = "".join(f"\n  {s.name} ({s.what}): {s.why}" for s in planner.skipped)
+        raise ValueError(f"mollify: found nothing to mollify in {type(planner.model).__name__}.{reasons}")
+    paths: dict[nn.Module, list[str]] = {}
+    for name, module in planner.model.named_modules(remove_duplicate=False):
+        paths.setdefault(module, []).append(name)
+    touched = {block.path for block in planner.blocks} | {n.path for block in planner.blocks for n in block.noisy}
+    shared = [" = ".join(map(repr, where)) for where in paths.values() if len(where) > 1 and touched & set(where)]
+    if shared:
+        raise ValueError(
+            f"mollify: one module stands in several places: {'; '.join(shared)}. Each needs a level and an a of its own: "
+            "give every place its own module (an activation costs nothing), or leave it out with blocks=[…]."
+        )
+
+
+def _first_call(block: Block, planner: Planner) -> float:
+    path = block.path
+    if block.run is not None:
+        path = join(path, list(planner.model.get_submodule(path)._modules)[block.run[0]])
+    return planner.seen[path].first if path in planner.seen else float("inf")
+
+
+def _where(model: nn.Module, block: Block) -> dict[str, Any]:
+    """Device and dtype for what is added: those of the block's own parameters, or of the model's."""
+    inside = next(model.get_submodule(block.path).parameters(), None)
+    like: Tensor | None = next(model.parameters(), None) if inside is None else inside
+    return {"device": like.device, "dtype": like.dtype} if like is not None and like.is_floating_point() else {}
+
+
+def _attach_copy(model: nn.Module, block: Block, copy: Copy) -> None:
+    module = model.get_submodule(block.path)
+    copy.train(module.training)
+    holder = holder_of(module)
+    if block.run is not None:
+        holder.add_copy(*block.run, copy)
+        swap(module, SequentialSpot)
+    elif block.site is not None:
+        holder.add_inner(f"copy_{block.site}", copy)
+        swap(module, TracedSpot)
+    else:
+        holder.copy = copy
+        swap(module, BlockSpot)
+        if isinstance(module, nn.TransformerEncoderLayer):
+            swap(module, EncoderLayerSpot)
+
+
+def _attach_noise(model: nn.Module, planned: Noisy, noise: NoisyActivation) -> None:
+    module = model.get_submodule(planned.path)
+    noise.train(module.training)
+    holder = holder_of(module)
+    if planned.attribute:
+        holder.add_inner(planned.attribute, noise)
+        holder.functions[planned.attribute] = module.__dict__[planned.attribute]
+        module.__dict__[planned.attribute] = noise
+        if isinstance(module, nn.TransformerEncoderLayer):
+            swap(module, EncoderLayerSpot)
+    elif planned.site is not None:
+        holder.add_inner(f"act_{planned.site}", noise)
+        swap(module, TracedSpot)
+    else:
+        holder.noise = noise
+        swap(module, ActivationSpot)
+
+
+def restore(model: nn.Module, *, force: bool = False) -> nn.Module:
+    """The plain network again, in place: same classes, keys, parameters and attributes as if it had never been mollified.
+
+        >>> import mollifier, torch
+        >>> model = mollifier.mollify(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1)))
+        >>> mollifier.set_level(model, 0)
+        >>> mollifier.restore(model)
+        Sequential(
+          (0): Linear(in_features=4, out_features=4, bias=True)
+          (1): ReLU()
+          (2): Linear(in_features=4, out_features=1, bias=True)
+        )
+
+    Args:
+        model: A model that `mollify` converted.
+        force: Also while a level is above 0, or with residual connections that the plain network does not have.
+
+    Raises:
+        ValueError: If it was not converted, or would not compute what was trained. Nothing is changed then.
+    """
+    spots = [m for m in model.modules() if isinstance(m, Spot) or KEY in m._modules or REPORT in m.__dict__]
+    if not spots:
+        raise ValueError(f"restore: {type(model).__name__} was not mollified by mollify(): it is what it was already")
+    if not force:
+        above = [round(level, 4) for level in levels(model)]
+        if any(level > 0 for level in levels(model)):
+            raise ValueError(
+                f"restore: levels are {above}, so the plain network is not yet what was trained. Anneal to 0 (annealer.finish(), "
+                "set_level(model, 0)) and train on, or restore(model, force=True)."
+            )
+        if any(isinstance(part, Copy) and part.residual for part in model.modules()):
+            raise ValueError(
+                "restore: the model was mollified with residual=True and trained with these connections; the plain network does not "
+                "have them. Deploy it as it is (at level 0 it draws no noise), or restore(model, force=True)."
+            )
+    for module in spots:
+        unswap(module)
+        module.__dict__.pop(REPORT, None)
+    return model
+
+
+def added_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that mollification added (a, projections), for an optimiser that was made before it.
+
+    >>> import mollifier, torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> optimizer.add_param_group({"params": mollifier.added_parameters(mollifier.mollify(model))})
+    """
+    parts = [module for module in model.modules() if isinstance(module, Levelled)]
+    return list(dict.fromkeys(parameter for part in parts for parameter in part.parameters()))
+
+
+def plain_state_dict(model: nn.Module) -> dict[str, Tensor]:
+    """The state_dict that the plain network loads strictly, at any level.
+
+    >>> import mollifier, torch
+    >>> model = mollifier.mollify(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()))
+    >>> list(mollifier.plain_state_dict(model))
+    ['0.weight', '0.bias']
+    """
+    state = model.state_dict()
+    plain = type(state)((key, value) for key, value in state.items() if KEY not in key.split("."))
+    metadata = getattr(state, "_metadata", {})
+    plain._metadata = type(metadata)((k, v) for k, v in metadata.items() if KEY not in k.split("."))  # type: ignore[attr-defined]
+    return plain

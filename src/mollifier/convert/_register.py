@@ -1,0 +1,87 @@
+"""Opening the tables: activations and residual blocks of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from mollifier.activations import add, names, tangent_at_zero
+from mollifier.convert._structure import register_residual
+
+Function = Callable[[Tensor], Tensor]
+
+
+def register(
+    target: Function | type[nn.Module],
+    f: Function | None = None,
+    *,
+    name: str | None = None,
+    tangent: tuple[float, float] | None = None,
+    kind: Literal["activation", "block"] = "activation",
+) -> Any:
+    """Teach mollify an activation, or a class of residual blocks.
+
+        >>> import mollifier, torch
+        >>> @mollifier.register
+        ... def squareplus(x):
+        ...     return (x + torch.sqrt(x * x + 4)) / 2
+        >>> class Squareplus(torch.nn.Module):
+        ...     def forward(self, x):
+        ...         return squareplus(x)
+        >>> _ = mollifier.register(Squareplus, squareplus, name="Squareplus")
+        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 2), Squareplus())
+        >>> mollifier.report(mollifier.mollify(net)).blocks[0].activations
+        ['Squareplus (2 a)']
+
+    A function is found where it is called in a traced forward or kept as an attribute; a module type wherever one of its
+    instances stands. A model that was pickled needs the same registration before it is loaded.
+
+    Args:
+        target: The function, elementwise and not in place; or the module type, with its function in ``f``; or,
+            with ``kind="block"``, a class of residual blocks (layers in a chain, then the addition, then the activation).
+        f: The function that the module type computes. Left out, ``register(Type)`` decorates it.
+        name: In the table and in reports; by default the name of the target.
+        tangent: Slope and offset of the line that it is pushed toward; by default its tangent at 0, by autograd.
+        kind: ``"activation"`` or ``"block"``.
+
+    Returns:
+        What was registered last: the function or the class, so that it can be used as a decorator.
+
+    Raises:
+        ValueError: If the name is taken, or the function is not elementwise or flat at 0.
+    """
+    if kind == "block":
+        if not (isinstance(target, type) and issubclass(target, nn.Module)):
+            raise ValueError(f"register: kind='block' expects a subclass of nn.Module, got {target!r}")
+        register_residual(target)
+        return target
+    if kind != "activation":
+        raise ValueError(f"register: kind={kind!r}: expected 'activation' or 'block'")
+    if isinstance(target, type):
+        module = target
+        if f is None:
+            return lambda function: register(module, function, name=name, tangent=tangent)
+        _add(name or module.__name__, f, tangent, {module: {}})
+        return f
+    _add(name or str(getattr(target, "__name__", target)), target, tangent, {})
+    return target
+
+
+def _add(
+    name: str, f: Function, tangent: tuple[float, float] | None, modules: dict[type[nn.Module] | str, Any]
+) -> None:
+    if name in names():
+        raise ValueError(f"register: the name {name!r} is taken; give another with name=…")
+    probe = torch.linspace(-1.0, 1.0, 6, dtype=torch.float64).view(2, 3)
+    out = f(probe.clone())
+    if not isinstance(out, Tensor) or out.shape != probe.shape or not torch.equal(f(probe[:, :1].clone()), out[:, :1]):
+        raise ValueError(f"register: {name} is not elementwise: each output must depend on its own input alone")
+    slope, offset = tangent or tangent_at_zero(f)
+    if not all(map(torch.isfinite, torch.tensor([slope, offset]))) or slope == 0.0:
+        raise ValueError(
+            f"register: the tangent of {name} at 0 is {slope:g} x + {offset:g}, which carries nothing; give tangent=(slope, offset)"
+        )
+    add(name, f, (slope, offset), modules=modules)

@@ -1,0 +1,168 @@
+"""What kinds of modules there are, how wide they are, and which classes are residual blocks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parameter import is_lazy
+
+from mollifier.activations import of_module
+
+NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
+BETWEEN = (*NORMS, _DropoutNd, nn.Identity)
+RECURRENT = (nn.RNNBase, nn.RNNCellBase)
+# Elementwise modules of torch that have no place in the table, and why.
+NO_TANGENT = {
+    nn.PReLU: "its slope is learned; register a function of your own, or use nn.LeakyReLU",
+    nn.RReLU: "it is random itself; use nn.LeakyReLU",
+    nn.GLU: "it is a product of two halves, not a function of one unit",
+    nn.Hardshrink: "it is flat at 0",
+    nn.Softshrink: "it is flat at 0",
+    nn.Tanhshrink: "it is flat at 0",
+    nn.Threshold: "it has no tangent at 0",
+    nn.CELU: "it is not in the table: register it, or use nn.ELU",
+    nn.LogSigmoid: "it is not in the table: register it",
+    nn.Hardswish: "it is not in the table: register it, or use nn.SiLU",
+}
+_RESIDUAL_NAME = re.compile(r"(Basic_?Block|Bottleneck|Res(idual|Net)?_?(Block|Unit))", re.IGNORECASE)
+_RESIDUAL_TYPES: set[type[nn.Module]] = set()
+
+
+@dataclass(frozen=True)
+class Width:
+    """Units of a layer's input and output, and the dimension that they are on."""
+
+    in_units: int | None
+    out_units: int | None
+    unit_dim: int = -1
+
+    def __str__(self) -> str:
+        return f"{self.in_units} → {self.out_units}" if self.in_units is not None else "same"
+
+
+def affine_width(module: nn.Module) -> Width | None:
+    """The width of a linear or convolutional layer, or None for anything else (and for one not yet materialised)."""
+    if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)):
+        return None
+    if isinstance(module, nn.Linear):
+        return Width(module.in_features, module.out_features)
+    if isinstance(module, _ConvNd):
+        return Width(module.in_channels, module.out_channels, -len(module.kernel_size) - 1)
+    return None
+
+
+def is_plain_sequential(module: nn.Module) -> bool:
+    """An nn.Sequential, or a subclass that calls its modules one after the other like it."""
+    return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
+
+
+def runs(modules: Sequence[nn.Module]) -> dict[int, int]:
+    """First and last index of every [affine, (norm), (dropout), activation] in a list.
+
+    >>> runs([nn.Linear(2, 2), nn.BatchNorm1d(2), nn.ReLU(), nn.Linear(2, 1)])
+    {0: 2}
+    """
+    found: dict[int, int] = {}
+    start: int | None = None
+    for index, module in enumerate(modules):
+        if affine_width(module) is not None:
+            start = index
+        elif start is not None and has_tangent(module):
+            found[start], start = index, None
+        elif not isinstance(module, BETWEEN):
+            start = None
+    return found
+
+
+def has_tangent(module: nn.Module) -> bool:
+    """Is it an activation that can be mollified?"""
+    try:
+        return of_module(module) is not None
+    except ValueError:  # in the table, but flat at 0 with these options
+        return False
+
+
+def register_residual(kind: type[nn.Module]) -> None:
+    """Count a class among the residual blocks, whatever it is called; its shape must still be one."""
+    _RESIDUAL_TYPES.add(kind)
+
+
+def residual_width(module: nn.Module) -> Width | None:
+    """The width of a residual block, or None.
+
+    By type, if it was registered, or by name; and by shape: affine layers in a chain, each with its norm (or none at all), the
+    shortcut beside them. A block that normalises before its first convolution (pre-activation) ends in no activation, and
+    is left alone unless it is named.
+    """
+    registered = type(module) in _RESIDUAL_TYPES
+    if not registered and not _RESIDUAL_NAME.search(type(module).__name__):
+        return None
+    children = [(name, child) for name, child in module.named_children() if not _is_shortcut(name)]
+    chain = [width for _, child in children if (width := affine_width(child)) is not None]
+    norms = [child for _, child in children if isinstance(child, NORMS)]
+    if len(chain) < 2 or any(one.out_units != two.in_units for one, two in pairwise(chain)):
+        return None
+    first_norm = next((i for i, (_, child) in enumerate(children) if isinstance(child, NORMS)), len(children))
+    first_affine = next(i for i, (_, child) in enumerate(children) if affine_width(child) is not None)
+    if not registered and (len(norms) != len(chain) or first_norm < first_affine):
+        return None
+    return Width(chain[0].in_units, chain[-1].out_units, chain[0].unit_dim)
+
+
+def _is_shortcut(name: str) -> bool:
+    return any(word in name.lower() for word in ("shortcut", "downsample", "skip", "identity", "project"))
+
+
+def residual_units(block: nn.Module, child: str) -> int:
+    """Units of one activation of a residual block: of the layer it follows, or 1 where it is called after several widths."""
+    widths = [affine_width(part) for name, part in block.named_children() if not _is_shortcut(name)]
+    sizes = [width.out_units for width in widths if width is not None and width.out_units is not None]
+    own = [name for name, part in block.named_children() if has_tangent(part)]
+    if child in own and len(own) == len(sizes):
+        return sizes[own.index(child)]
+    return sizes[0] if child in own and len(set(sizes)) == 1 else 1
+
+
+def chain_width(module: nn.Module) -> Width | None:
+    """The width of an affine layer, or of a Sequential of layers, norms and activations only."""
+    if not is_plain_sequential(module):
+        return affine_width(module)
+    widths = [affine_width(child) for child in module.children()]
+    known = [width for width in widths if width is not None]
+    simple = all(
+        w is not None or isinstance(c, BETWEEN) or has_tangent(c)
+        for w, c in zip(widths, module.children(), strict=True)
+    )
+    return Width(known[0].in_units, known[-1].out_units, known[0].unit_dim) if known and simple else None
+
+
+def has_own_forward(module: nn.Module) -> bool:
+    """Is it a class of the user's, with children to call?"""
+    own = type(module).__module__.split(".")[0] != "torch"
+    return own and not isinstance(module, (nn.ModuleList, nn.ModuleDict)) and next(module.children(), None) is not None
+
+
+def has_weights_only(module: nn.Module) -> bool:
+    """A layer: parameters, nothing inside, and neither a norm nor an embedding."""
+    leaf = next(module.children(), None) is None and next(module.parameters(), None) is not None
+    return leaf and not isinstance(module, (*NORMS, nn.Embedding, nn.EmbeddingBag)) and type(module) not in NO_TANGENT
+
+
+def is_strange(module: nn.Module) -> bool:
+    """A class of the user's with nothing inside: perhaps an activation that nobody told us of."""
+    own = type(module).__module__.split(".")[0] != "torch"
+    empty = next(module.children(), None) is None and next(module.parameters(), None) is None
+    return own and empty and next(module.buffers(), None) is None
+
+
+def unit_dim_of(module: nn.Module) -> int:
+    """Where the units of a block are: the dimension of the first layer inside it."""
+    widths = (affine_width(part) for part in module.modules())
+    return next((width.unit_dim for width in widths if width is not None), -1)

@@ -1,0 +1,161 @@
+"""The method as pure functions of tensors: Algorithm 1 and the copy mix. The reference for all else.
+
+    >>> import torch
+    >>> from mollifier.functional import copy_mix, noisy_activation
+    >>> below, x = torch.randn(8, 5), torch.randn(8, 5)
+    >>> above = noisy_activation(x, "sigmoid", level=0.5, a=torch.ones(5))
+    >>> copy_mix(below, above, level=0.5).shape
+    torch.Size([8, 5])
+
+Every function takes its randomness in the argument ``noise``:
+
+- ``"sample"``: drawn afresh, from ``generator`` or torch's own;
+- ``"expected"``: the noise replaced by its mean, E|ξ| = sqrt(2/π) and E[π] = p, as the paper infers;
+- ``"exact"``: the expectation of the result itself, in closed form;
+- a tensor: these draws (standard normal for the activation, uniform on [0, 1) for the copy), e.g. frozen ones.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Generator, Tensor, nn
+
+from mollifier.activations import Activation, activation as find
+
+Noise = Literal["sample", "expected", "exact"]
+Push = Literal["paper", "odds"]
+HALF_NORMAL_MEAN = math.sqrt(2.0 / math.pi)
+
+
+def normal_like(x: Tensor, generator: Generator | None = None) -> Tensor:
+    """ξ ~ N(0, 1), one an element of x."""
+    return torch.randn(x.shape, dtype=x.dtype, device=x.device, generator=generator)
+
+
+def uniform_like(x: Tensor, generator: Generator | None = None) -> Tensor:
+    """U[0, 1), one an element of x, in at least float32: half precision has too few values near 1 for ``U < p``."""
+    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    return torch.rand(x.shape, dtype=dtype, device=x.device, generator=generator)
+
+
+def noise_scale(saturation: Tensor, a: Tensor | float) -> Tensor:
+    """σ(x) = (sigmoid(a Δ) - 1/2)² (Alg. 1, line 2), written as tanh²(a Δ / 2) / 4, which loses no digits near 0.
+
+    >>> noise_scale(torch.tensor([0.0, 2.0]), 1.0)
+    tensor([0.0000, 0.1450])
+    """
+    return 0.25 * torch.tanh(0.5 * a * saturation).square()
+
+
+def noisy_activation(
+    x: Tensor,
+    activation: str | nn.Module | Activation = "sigmoid",
+    *,
+    level: Tensor | float,
+    a: Tensor | float,
+    c: Tensor | float = 20.0,
+    noise: Noise | Tensor = "sample",
+    push: Push = "paper",
+    generator: Generator | None = None,
+) -> Tensor:
+    """ψ(x, ξ), Algorithm 1: the activation f pushed toward its tangent u by noise that grows with its saturation.
+
+        >>> import torch
+        >>> x = torch.tensor([-6.0, 0.0, 6.0])
+        >>> noisy_activation(x, "tanh", level=0.0, a=1.0)                                    # f itself
+        tensor([-1.0000,  0.0000,  1.0000])
+        >>> noisy_activation(x, "tanh", level=1.0, a=1.0, c=1e6, noise="expected")           # its tangent
+        tensor([-6.,  0.,  6.])
+
+    Lines 1 to 5 are the paper's. Line 6, ``sgn(u*) min(|u*|, |f* + sgn(u*) |s||) + u(0)``, is written as the equal
+    ``f + clip(u - f, -s, s)``. It is f to the last bit at s = 0; it is the ReLU form of the appendix as it stands; and it
+    goes on to hold where f lies outside its tangent (softplus, SiLU, GELU, Mish, SELU), where the printed line would
+    jump to u without any noise.
+
+    Args:
+        x: The pre-activations.
+        activation: A name of the table, a module or an `Activation`.
+        level: p in [0, 1].
+        a: Scale of the saturation, one a unit, broadcast against x.
+        c: Constant factor on the noise.
+        noise: See the top of this file; a tensor is ξ, of x's shape.
+        push: ``"paper"``: s = c p σ |ξ|; ``"odds"``: s = c p / (1 - p) σ |ξ|, which is exactly u at p = 1.
+        generator: Of the samples.
+    """
+    act = find(activation)
+    level = torch.as_tensor(level, device=x.device)
+    a = a.to(x.dtype) if isinstance(a, Tensor) else a
+    f, u = act.f(x), act.u(x)
+    saturation = u - f  # line 1
+    size = c * noise_scale(saturation, a) * _strength(level, push).to(x.dtype)  # lines 2 and 4, but for |ξ|
+    if isinstance(noise, Tensor):
+        s = size * noise.abs()
+    elif noise == "sample":
+        s = size * normal_like(x, generator).abs()  # lines 3 and 4
+    elif noise == "expected":
+        s = size * HALF_NORMAL_MEAN
+    elif noise == "exact":
+        s = _mean_clipped_push(saturation.abs(), size)
+    else:
+        raise ValueError(f"noise={noise!r}: expected 'sample', 'expected', 'exact' or a tensor of normal draws")
+    psi = f + torch.minimum(torch.maximum(saturation, -s), s)
+    return torch.where(level >= 1.0, u, psi) if push == "odds" else psi
+
+
+def _strength(level: Tensor, push: Push) -> Tensor:
+    if push == "paper":
+        return level
+    if push == "odds":
+        # The limit p = 1 is taken by the caller; the floor keeps its gradient free of inf * 0.
+        return level / (1.0 - level).clamp_min(1e-6)
+    raise ValueError(f"push={push!r}: expected 'paper' or 'odds'")
+
+
+def _mean_clipped_push(distance: Tensor, size: Tensor) -> Tensor:
+    """E[min(d, κ|ξ|)] = κ sqrt(2/π) (1 - exp(-d²/2κ²)) + d erfc(d / κ sqrt 2), for the exact mean of ψ."""
+    pushed = size > 0
+    kappa = torch.where(pushed, size, torch.ones_like(size))
+    ratio = distance / kappa
+    mean = kappa * HALF_NORMAL_MEAN * -torch.expm1(-0.5 * ratio.square())
+    mean = mean + distance * torch.erfc(ratio / math.sqrt(2.0))
+    return torch.where(pushed, mean, torch.zeros_like(mean))
+
+
+def copy_mix(
+    below: Tensor,
+    above: Tensor,
+    *,
+    level: Tensor | float,
+    noise: Noise | Tensor = "sample",
+    generator: Generator | None = None,
+) -> Tensor:
+    """φ = π ⊙ below + (1 - π) ⊙ above with π ~ Bin(p), one a unit and example (Alg. 1, lines 7 to 9).
+
+        >>> import torch
+        >>> copy_mix(torch.zeros(3), torch.ones(3), level=0.25, noise="expected")
+        tensor([0.7500, 0.7500, 0.7500])
+
+    Args:
+        below: What is copied, of above's shape.
+        above: What the layer computes.
+        level: p in [0, 1]: the probability of the copy.
+        noise: See the top of this file; a tensor holds uniform draws, and a unit is copied where they are below p.
+        generator: Of the samples.
+    """
+    if below.shape != above.shape:
+        raise ValueError(
+            f"copy_mix: below has shape {tuple(below.shape)}, above {tuple(above.shape)}; expected the same. "
+            "mollifier.nn.Copy pads, projects or pools where they differ."
+        )
+    below = below.to(above.dtype)
+    level = torch.as_tensor(level, device=above.device)
+    if isinstance(noise, Tensor) or noise == "sample":
+        draws = noise if isinstance(noise, Tensor) else uniform_like(above, generator)
+        return torch.where(draws < level, below, above)
+    if noise in ("expected", "exact"):
+        p = level.to(above.dtype)
+        return p * below + (1.0 - p) * above  # this order is exact at both ends
+    raise ValueError(f"noise={noise!r}: expected 'sample', 'expected', 'exact' or a tensor of uniform draws")

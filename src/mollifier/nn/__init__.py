@@ -1,0 +1,22 @@
+"""Modules with state: the noisy activation, the copy, the block, weight noise, and the paper's hard-sigmoid."""
+
+from mollifier.nn._levelled import Levelled as Levelled
+from mollifier.nn.block import MollifiedBlock as MollifiedBlock
+from mollifier.nn.copy import Copy as Copy
+from mollifier.nn.noisy import HardSigmoid as HardSigmoid, NoisyActivation as NoisyActivation
+from mollifier.nn.weight_noise import (
+    WeightNoise as WeightNoise,
+    remove_weight_noise as remove_weight_noise,
+    weight_noise as weight_noise,
+)
+
+__all__ = [
+    "Copy",
+    "HardSigmoid",
+    "Levelled",
+    "MollifiedBlock",
+    "NoisyActivation",
+    "WeightNoise",
+    "remove_weight_noise",
+    "weight_noise",
+]

@@ -1,0 +1,121 @@
+"""The copy of the layer below, unit by unit, with the rules for layers that change shape."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mollifier import functional
+from mollifier.functional import Noise
+from mollifier.nn._levelled import Levelled
+
+Projection = Literal["auto", "always"]
+_CONVOLUTIONS = {-2: nn.Conv1d, -3: nn.Conv2d, -4: nn.Conv3d}
+_POOLS = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+_ADAPTIVE = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
+
+
+class Copy(Levelled):
+    """φ: each unit and example copies the unit below with probability p, else takes what the layer computed.
+
+        >>> import torch
+        >>> from mollifier.nn import Copy
+        >>> copy = Copy(40, 100).eval()                                     # wider: below is padded with zeros
+        >>> copy(torch.ones(8, 40), torch.zeros(8, 100)).sum(1)[:2]         # level 1: the copy itself
+        tensor([40., 40.])
+
+    Where the shapes differ: a smaller image is met by average pooling; then more units by zero-padding, fewer by a learned
+    linear projection (a 1×1 convolution for images), which ``projection="always"`` takes for both.
+
+    Args:
+        in_units: Units of the input of the layer; None if input and output have the same shape.
+        out_units: Units of its output.
+        unit_dim: Where the units are: -1 for `nn.Linear`, -3 for the channels of an `nn.Conv2d`.
+        projection: ``"auto"`` or ``"always"``.
+        residual: Add the copied path to what the layer computed as well (the dashed line in the figure of the layer).
+            This part does not go away with the level.
+        level: p, from 1 (mollified) to 0 (plain).
+        train_noise: In train(): ``"sample"``, ``"expected"`` or ``"exact"``.
+        eval_noise: In eval().
+        device: Of the projection.
+        dtype: Of the projection.
+    """
+
+    def __init__(
+        self,
+        in_units: int | None = None,
+        out_units: int | None = None,
+        *,
+        unit_dim: int = -1,
+        projection: Projection = "auto",
+        residual: bool = False,
+        level: float = 1.0,
+        train_noise: Noise = "sample",
+        eval_noise: Noise = "expected",
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(level, train_noise, eval_noise)
+        if unit_dim != -1 and unit_dim not in _CONVOLUTIONS:
+            raise ValueError(f"unit_dim={unit_dim}: expected -1 (features), or -2, -3, -4 (channels in 1-d, 2-d, 3-d)")
+        if projection not in ("auto", "always"):
+            raise ValueError(
+                f"projection={projection!r}: expected 'auto' (pad if wider, project if narrower) or 'always'"
+            )
+        self.in_units, self.out_units, self.unit_dim, self.residual = in_units, out_units, unit_dim, residual
+        self.projection: nn.Module | None = None
+        self.rule = "copy"
+        if in_units is not None and out_units is not None and in_units != out_units:
+            self.rule = "pad" if out_units > in_units and projection == "auto" else "project"
+            if self.rule == "project":
+                where: dict[str, Any] = {"bias": False, "device": device, "dtype": dtype}
+                layer = nn.Linear if unit_dim == -1 else partial(_CONVOLUTIONS[unit_dim], kernel_size=1)
+                self.projection = layer(in_units, out_units, **where)
+                nn.init.xavier_uniform_(self.projection.weight)
+        self.level = self.level.to(device)
+
+    def forward(self, below: Tensor, above: Tensor) -> Tensor:
+        if not self.active and not self.residual:
+            return self.idle(above)
+        short = self.shortcut(below, above)
+        if self.residual:
+            above = above + short
+        if not self.active:
+            return self.idle(above)
+        return functional.copy_mix(short, above, level=self.level, noise=self.uniform(above))
+
+    def shortcut(self, below: Tensor, above: Tensor) -> Tensor:
+        """What is copied: below, pooled, padded or projected to the shape of above."""
+        if self.unit_dim < -1:
+            below = _pool(below, above, -self.unit_dim - 1)
+        if self.projection is not None:
+            below = self.projection(below)
+        elif self.rule == "pad":
+            missing = above.shape[self.unit_dim] - below.shape[self.unit_dim]
+            below = F.pad(below, (0, 0) * (-self.unit_dim - 1) + (0, missing))
+        if below.shape != above.shape:
+            raise ValueError(
+                f"the copy path cannot bring the layer's input to its output: it has shape {tuple(below.shape)}, the output "
+                f"{tuple(above.shape)} (in_units={self.in_units}, out_units={self.out_units}, unit_dim={self.unit_dim}). "
+                "Give mollify an example= input so that shapes are known, or name another block."
+            )
+        return below.to(above.dtype)
+
+    def extra_repr(self) -> str:
+        units = f"{self.in_units} → {self.out_units}, " if self.in_units is not None else ""
+        return f"{units}{self.rule}{', residual' if self.residual else ''}, {super().extra_repr()}"
+
+
+def _pool(below: Tensor, above: Tensor, spatial: int) -> Tensor:
+    """Average pooling to the spatial size of above; plain windows where they fit, adaptive ones where they do not."""
+    have, want = below.shape[-spatial:], above.shape[-spatial:]
+    if have == want or below.dim() != above.dim():
+        return below
+    if all(h % w == 0 for h, w in zip(have, want, strict=True)):
+        window = [h // w for h, w in zip(have, want, strict=True)]
+        return _POOLS[spatial](below, window)
+    return _ADAPTIVE[spatial](below, list(want))  # type: ignore[arg-type]

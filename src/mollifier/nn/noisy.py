@@ -1,0 +1,104 @@
+"""An activation pushed toward its tangent by noise: Algorithm 1 with its learned a and its level."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from mollifier import functional
+from mollifier.activations import Activation, activation as find, add, hard_sigmoid
+from mollifier.functional import Noise, Push
+from mollifier.nn._levelled import Levelled
+
+
+class NoisyActivation(Levelled):
+    """ψ of Algorithm 1: samples in train(), expected values in eval(), the plain activation at level 0.
+
+        >>> import torch
+        >>> from mollifier.nn import NoisyActivation
+        >>> layer = torch.nn.Sequential(torch.nn.Linear(40, 100), NoisyActivation("sigmoid", units=100))
+        >>> layer(torch.randn(8, 40)).shape
+        torch.Size([8, 100])
+
+    Args:
+        activation: A name of the table, a module such as ``nn.LeakyReLU(0.2)``, or an `Activation`.
+        units: How many units, and so how many a; 1 shares one a among all.
+        unit_dim: Where the units are: -1 for `nn.Linear`, -3 for the channels of an `nn.Conv2d`.
+        level: p, from 1 (mollified) to 0 (plain).
+        a: Bounds of the uniform distribution that the learned a are drawn from.
+        c: Factor on the noise.
+        push: ``"paper"`` or ``"odds"``, see `mollifier.functional.noisy_activation`.
+        train_noise: In train(): ``"sample"``, ``"expected"`` or ``"exact"``.
+        eval_noise: In eval().
+        device: Of a.
+        dtype: Of a.
+    """
+
+    def __init__(
+        self,
+        activation: str | nn.Module | Activation = "sigmoid",
+        units: int = 1,
+        *,
+        unit_dim: int = -1,
+        level: float = 1.0,
+        a: tuple[float, float] = (-2.0, 2.0),
+        c: float = 20.0,
+        push: Push = "paper",
+        train_noise: Noise = "sample",
+        eval_noise: Noise = "expected",
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(level, train_noise, eval_noise)
+        if units < 1 or unit_dim >= 0:
+            raise ValueError(f"units={units}, unit_dim={unit_dim}: expected units >= 1 and unit_dim < 0 (from the end)")
+        if not a[0] <= a[1] or c < 0:
+            raise ValueError(f"a={a}, c={c}: expected a = (low, high) with low <= high, and c >= 0")
+        self.activation = find(activation)
+        self.units, self.unit_dim, self.c, self.push = units, unit_dim, float(c), push
+        self.a = nn.Parameter(torch.empty(units, device=device, dtype=dtype).uniform_(*a))
+        self.level = self.level.to(self.a.device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.active:
+            return self.idle(self.activation.f(x))
+        return functional.noisy_activation(
+            x,
+            self.activation,
+            level=self.level,
+            a=self.a_for(x),
+            c=self.c,
+            noise=self.normal(x),
+            push=self.push,
+        )
+
+    def a_for(self, x: Tensor) -> Tensor:
+        """The a, shaped to meet x."""
+        if self.units == 1:
+            return self.a
+        if x.dim() < -self.unit_dim or x.shape[self.unit_dim] != self.units:
+            raise ValueError(
+                f"NoisyActivation has {self.units} units on dimension {self.unit_dim}, but its input has shape "
+                f"{tuple(x.shape)}. Give units=1 to share one a, or the right units and unit_dim."
+            )
+        return self.a.view(-1, *(1,) * (-self.unit_dim - 1))
+
+    def extra_repr(self) -> str:
+        where = f", unit_dim={self.unit_dim}" if self.unit_dim != -1 else ""
+        return f"{self.activation}, units={self.units}{where}, c={self.c:g}, {super().extra_repr()}"
+
+
+class HardSigmoid(nn.Module):
+    """The paper's plain hard-sigmoid, ``clip(0.25 x + 0.5, 0, 1)``; torch's own has slope 1/6.
+
+    >>> import torch
+    >>> from mollifier.nn import HardSigmoid
+    >>> HardSigmoid()(torch.tensor([-3.0, 0.0, 1.0]))
+    tensor([0.0000, 0.5000, 0.7500])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return hard_sigmoid(x)
+
+
+add("hard_sigmoid", hard_sigmoid, (0.25, 0.5), modules={HardSigmoid: {}})

@@ -1,0 +1,124 @@
+"""Schedules: the level p as a pure function of the time t, the layer l of L and the average loss v.
+
+    >>> from mollifier.schedules import exponential
+    >>> round(exponential(100, layer=6, layers=6, v=0.7, k=100.0), 4)
+    0.5034
+
+All of them start at 1, fall with t, never leave [p_min, 1], and give lower layers (small l) less, so that these become plain first.
+``layer`` and ``v`` may be tensors: then so is p, on their device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Number = float | Tensor
+Schedule = Callable[..., Any]
+
+
+def exponential(t: float, layer: Number, layers: int, v: Number = 1.0, *, k: float = 100.0, p_min: float = 0.0) -> Any:
+    """The paper's schedule (section Annealing schedule for p): p = 1 - exp(-k v l / (t L)).
+
+        >>> exponential(0, layer=1, layers=3)
+        1.0
+
+    Args:
+        t: Updates so far, or any clock.
+        layer: l, from 1.
+        layers: L.
+        v: Moving average of the loss; 1 for a schedule that does not look at it.
+        k: Annealing constant: the larger, the slower.
+        p_min: Never below this.
+    """
+    if t <= 0:
+        return _like(layer, v, 1.0)
+    x = -(k * v * layer) / (t * layers)
+    return _clip(-torch.expm1(x) if isinstance(x, Tensor) else -math.expm1(x), p_min)
+
+
+def linear(t: float, layer: Number, layers: int, v: Number = 1.0, *, horizon: float, p_min: float = 0.0) -> Any:
+    """P = max(p_min, 1 - t / N), where layer l of L has N = horizon · l / L.
+
+    >>> linear(250, layer=2, layers=2, horizon=1000)
+    0.75
+    """
+    return _clip(1.0 - _progress(t, layer, layers, horizon), p_min)
+
+
+def square_root(
+    t: float, layer: Number, layers: int, v: Number = 1.0, *, horizon: float, p_min: float = 0.0, printed: bool = False
+) -> Any:
+    """P = max(p_min, sqrt(1 - t / N)), as the published version plots it; ``printed=True``: 1 - sqrt(t / N).
+
+    >>> square_root(750, layer=2, layers=2, horizon=1000)
+    0.5
+    """
+    done = _progress(t, layer, layers, horizon)
+    return _clip(1.0 - done**0.5 if printed else (1.0 - done) ** 0.5, p_min)
+
+
+def cosine(t: float, layer: Number, layers: int, v: Number = 1.0, *, horizon: float, p_min: float = 0.0) -> Any:
+    """P = max(p_min, (1 + cos(π t / N)) / 2).
+
+    >>> cosine(500, layer=2, layers=2, horizon=1000)
+    0.5
+    """
+    angle = math.pi * _progress(t, layer, layers, horizon)
+    return _clip(0.5 * (1.0 + (torch.cos(angle) if isinstance(angle, Tensor) else math.cos(angle))), p_min)
+
+
+BUILT_IN: dict[str, Schedule] = {
+    "exponential": exponential,
+    "linear": linear,
+    "square_root": square_root,
+    "cosine": cosine,
+}
+
+
+def solve_k(updates: float, layers: int, v: float, stop_at: float) -> float:
+    """The k at which the exponential schedule's levels sum to ``stop_at`` after so many updates at the loss v.
+
+        >>> k = solve_k(1000, layers=6, v=0.7, stop_at=0.3)
+        >>> round(sum(exponential(1000, l, 6, 0.7, k=k) for l in range(1, 7)), 6)
+        0.3
+
+    Raises:
+        ValueError: If there is no such k.
+    """
+    if not (0.0 < stop_at < layers and v > 0.0 and updates > 0):
+        raise ValueError(
+            f"horizon={updates}, loss {v}, stop_at={stop_at}: expected a horizon and a loss above 0, and "
+            f"0 < stop_at < {layers}, the number of blocks"
+        )
+    low, high = 0.0, 1.0
+
+    def total(x: float) -> float:
+        return sum(-math.expm1(-x * layer / layers) for layer in range(1, layers + 1))
+
+    while total(high) < stop_at:
+        high *= 2.0
+    for _ in range(200):  # halves the interval to the last bit
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if total(middle) < stop_at else (low, middle)
+    return low * updates / v
+
+
+def _progress(t: float, layer: Number, layers: int, horizon: float) -> Any:
+    if not horizon > 0:
+        raise ValueError(f"horizon={horizon}: expected a number of updates above 0")
+    done = t * layers / (horizon * layer)
+    return done.clamp(0.0, 1.0) if isinstance(done, Tensor) else min(max(done, 0.0), 1.0)
+
+
+def _clip(p: Any, p_min: float) -> Any:
+    return p.clamp(p_min, 1.0) if isinstance(p, Tensor) else min(max(p, p_min), 1.0)
+
+
+def _like(layer: Number, v: Number, value: float) -> Any:
+    like = layer * v
+    return torch.full_like(like, value) if isinstance(like, Tensor) else value
