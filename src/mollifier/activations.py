@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -105,7 +106,7 @@ def tangent_at_zero(f: Callable[[Tensor], Tensor]) -> tuple[float, float]:
         zero = torch.zeros((), dtype=torch.float64, requires_grad=True)
         value = f(zero)
         (slope,) = torch.autograd.grad(value, zero) if value.requires_grad else (torch.zeros(()),)
-    return float(slope), float(value)
+    return float(slope), float(value.detach())
 
 
 def _build(name: str, options: Options | None = None) -> Activation:
@@ -169,6 +170,11 @@ def of_function(function: Any, args: tuple[Any, ...] = (), kwargs: Options | Non
     options = dict(zip(_TABLE[name].options, args, strict=False)) | dict(kwargs or {})
     options.pop("inplace", None)
     return _build(name, {key: value for key, value in options.items() if key in _TABLE[name].options})
+
+
+def python_functions() -> tuple[Callable[..., Any], ...]:
+    """Those of the table's functions that are written in Python, as the user's own mostly are."""
+    return tuple(function for function in _FUNCTIONS if isinstance(function, FunctionType))
 
 
 def names() -> list[str]:

@@ -37,8 +37,8 @@ class Annealer:
             ``(t, layer, layers, v) -> p`` of numbers.
         k: Constant of the exponential schedule: the larger, the slower. 100 if neither it nor a horizon is given.
         horizon: Updates after which annealing is to end. The exponential schedule solves k for it at the first
-            loss that it sees (a falling loss ends it sooner); the others end there by definition.
-        p_min: Levels never fall below this before annealing ends.
+            loss that it sees, which it then waits for once (a falling loss ends it sooner); the others end there by definition.
+        p_min: Levels never fall below this; annealing ends when all have come down to it, if not before.
         loss_average: Decay of the moving average v of the loss; None fixes v to 1.
         stop_at: δ: annealing ends when the levels sum to this; by default 0.05 a block. 0: never.
         then: What happens then. ``"plain"``: all levels go to 0; ``"hold"``: they stay.
@@ -78,6 +78,10 @@ class Annealer:
             raise ValueError(f"then={then!r}: expected 'plain' or 'hold'")
         if stop_at is not None and not 0.0 <= stop_at < layers:
             raise ValueError(f"stop_at={stop_at}: expected 0 <= stop_at < {layers}, the number of blocks")
+        if stop_at == 0 and horizon is not None and name == "exponential":
+            raise ValueError(
+                "horizon with stop_at=0: the exponential schedule never reaches 0; give k, or a stop_at above 0"
+            )
         check_level(p_min)
         self.schedule = schedule if name is None else name
         self.horizon, self.p_min, self.beta, self.then, self.every = horizon, p_min, loss_average, then, int(every)
@@ -88,6 +92,7 @@ class Annealer:
         self._ended = self._warned = False
         device = self._groups[0][0].level.device
         dtype = self._groups[0][0].level.dtype
+        self._near = device.type == "cpu"  # asking it costs nothing
         self._layer = torch.arange(1, layers + 1, device=device, dtype=dtype)
         # on the device: moving average, losses averaged, losses that were not finite, annealing has ended
         self._state = torch.zeros(4, device=device, dtype=dtype)
@@ -111,7 +116,8 @@ class Annealer:
         ended = self._state[3] > 0
         levels = self._at(self.updates // self.every)
         # (the rounding of a sum must not cost an update)
-        stop = levels.sum() <= self.stop_at * (1.0 + 1e-9) if self.stop_at > 0 else torch.zeros_like(ended)
+        least = max(self.stop_at, self.p_min * len(self._groups))
+        stop = levels.sum() <= least * (1.0 + 1e-9) if self.stop_at > 0 else torch.zeros_like(ended)
         if self.then == "plain":
             levels = torch.where(ended | stop, 0.0, levels)
         else:
@@ -119,7 +125,7 @@ class Annealer:
         self._levels = levels
         self._state[3] = (ended | stop).to(self._state.dtype)
         self._write()
-        if self._layer.device.type == "cpu" or self.updates % POLL == 0:
+        if self._near or self.updates % POLL < self.every:
             self._look()
 
     @property
@@ -173,9 +179,9 @@ class Annealer:
         return torch.where(count > 0, average / correction.clamp_min(1e-12), torch.ones_like(average))
 
     def _solve(self) -> bool:
-        """Find k for the horizon, at the first loss; False while there is none."""
+        """Find k for the horizon, at the first loss (1 if none is given); False while no loss was finite."""
         assert self.horizon is not None
-        if self.beta is not None and float(self._state[1]) == 0:
+        if self.skipped_losses and float(self._state[1]) == 0:
             return False
         self.k = solve_k(self.horizon / self.every, len(self._groups), float(self._v()), self.stop_at)
         return True
@@ -201,6 +207,8 @@ class Annealer:
             for module in group:
                 module.level.copy_(level)
                 module.active = True
+                if (clock := module._buffers.get("clock")) is not None:  # recurrent layers with time="annealing"
+                    clock.fill_(self.updates // self.every)
 
     def _look(self) -> None:
         skipped = self.skipped_losses

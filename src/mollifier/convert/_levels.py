@@ -16,8 +16,8 @@ REPORT = "_mollifier_report"  # marks the module that mollify was called with
 def groups(model: nn.Module) -> list[list[Levelled]]:
     """The levelled modules, one list a block, in forward order.
 
-    Those that `mollify` made carry the order of their block. In networks built by hand a `MollifiedBlock` governs all that is
-    inside it, anything else itself, in the order of registration.
+    Those that `mollify` made carry the order of their block. In networks built by hand a `MollifiedBlock` or a recurrent layer
+    governs all that is inside it, anything else itself, in the order of registration.
     """
     found: dict[tuple[int, int], list[Levelled]] = {}
     roots: dict[str, int] = {}
@@ -25,7 +25,7 @@ def groups(model: nn.Module) -> list[list[Levelled]]:
     for number, (name, module) in enumerate(model.named_modules()):
         if REPORT in module.__dict__:
             roots[name] = number
-        if isinstance(module, MollifiedBlock) and _enclosing(name, blocks) is None:
+        if isinstance(module, (MollifiedBlock, Levelled)) and _enclosing(name, blocks) is None:
             blocks[name] = number
         if isinstance(module, Levelled):
             root = _enclosing(name, roots)

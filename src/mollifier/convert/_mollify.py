@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from mollifier.convert._levels import REPORT, is_mollified, levels
-from mollifier.convert._plan import Block, Noisy, Planner, join
-from mollifier.convert._report import Report, Row
+from mollifier.convert._attach import Settings, attach, make
+from mollifier.convert._levels import REPORT, levels
+from mollifier.convert._named import Pattern, named_blocks
+from mollifier.convert._plan import Planner
+from mollifier.convert._report import Report
 from mollifier.convert._shapes import watch
-from mollifier.convert._spots import (
-    KEY,
-    ActivationSpot,
-    BlockSpot,
-    EncoderLayerSpot,
-    EncoderSpot,
-    Holder,
-    SequentialSpot,
-    Spot,
-    TracedSpot,
-    holder_of,
-    swap,
-    unswap,
-)
+from mollifier.convert._spots import KEY, Holder, Spot, unswap
 from mollifier.functional import Noise
-from mollifier.nn import Copy, Levelled, NoisyActivation
+from mollifier.nn import Copy, Levelled, RecurrentOptions
 from mollifier.nn.copy import Projection
 
-Pattern = str | Callable[[str, nn.Module], bool]
 WRAPPERS = {
     "DistributedDataParallel": "mollify the model first and wrap it after: DistributedDataParallel(mollify(model))",
     "DataParallel": "mollify the model first and wrap it after: DataParallel(mollify(model))",
@@ -54,6 +40,7 @@ def mollify(
     level: float = 1.0,
     train_noise: Noise = "sample",
     eval_noise: Noise = "expected",
+    recurrent: RecurrentOptions | None = None,
     trace: bool = False,
     example: Any = None,
 ) -> nn.Module:
@@ -82,6 +69,8 @@ def mollify(
         level: To start at.
         train_noise: In train(): ``"sample"``, ``"expected"`` (deterministic training) or ``"exact"``.
         eval_noise: In eval().
+        recurrent: How `nn.LSTM`, `nn.GRU`, `nn.RNN` and their cells are mollified; by default gates, activations and copy, as far as
+            the arguments above ask for them.
         trace: Trace each module's forward with torch.fx, to mollify what is called as a function in it.
         example: An input (tensor, tuple of arguments or dict of keywords) to run the model on once, so that every shape, the
             number of a and the forward order are known and not only read from the structure.
@@ -90,56 +79,17 @@ def mollify(
         ValueError: With all that is wrong; the model is unchanged then.
     """
     _refuse(model)
-    Copy(projection=projection, level=level, train_noise=train_noise, eval_noise=eval_noise)  # checks these arguments
-    NoisyActivation(a=a, c=c)
+    options = recurrent or RecurrentOptions(
+        activations=activations, copy=blocks is not None, a=a, c=c, projection=projection
+    )
+    settings = Settings(c, a, residual, projection, level, train_noise, eval_noise, options)
     auto = isinstance(blocks, str) and blocks == "auto"
-    named = set() if auto else _named(model, blocks)
+    named = set() if auto else named_blocks(model, blocks)
     planner = Planner(model, activations, auto, named, trace, {} if example is None else watch(model, example))
     planner.walk(model)
-    _check_plan(planner)
-    if planner.seen and not trace:  # a graph is in forward order already
-        planner.blocks.sort(key=lambda block: _first_call(block, planner))
-
-    noise: dict[str, Any] = {"train_noise": train_noise, "eval_noise": eval_noise}
-    rows: list[Row] = []
-    ready: list[tuple[Block, Copy | None, list[NoisyActivation]]] = []
-    for order, block in enumerate(planner.blocks):
-        where = _where(model, block)
-        copy = None
-        if block.width is not None:
-            w = block.width
-            copy = Copy(
-                w.in_units,
-                w.out_units,
-                unit_dim=w.unit_dim,
-                projection=projection,
-                residual=residual,
-                level=level,
-                **noise,
-                **where,
-            )
-        noisy = [
-            NoisyActivation(n.activation, n.units, unit_dim=n.unit_dim, level=level, a=a, c=c, **noise, **where)
-            for n in block.noisy
-        ]
-        for part in [copy, *noisy]:
-            if part is not None:
-                part.order = order
-        shown = [f"{n.activation} ({n.units} a)" for n in block.noisy]
-        rows.append(Row(block.name, block.kind, shown, str(block.width or ""), copy.rule if copy else "none"))
-        ready.append((block, copy, noisy))
-    for block, copy, noisy in ready:  # from here on nothing can fail
-        if copy is not None:
-            _attach_copy(model, block, copy)
-        for planned, part in zip(block.noisy, noisy, strict=True):
-            _attach_noise(model, planned, part)
-    for module in list(model.modules()):
-        if (
-            isinstance(module, nn.TransformerEncoder)
-            and is_mollified(module)
-            and "use_nested_tensor" in module.__dict__
-        ):
-            swap(module, EncoderSpot)
+    check(planner)
+    made, rows = make(model, planner.in_order(), settings)
+    attach(model, made)  # nothing can fail from here on
     model.__dict__[REPORT] = Report(rows, planner.skipped)
     return model
 
@@ -150,49 +100,13 @@ def _refuse(model: nn.Module) -> None:
     advice = next((WRAPPERS[kind.__name__] for kind in type(model).__mro__ if kind.__name__ in WRAPPERS), None)
     if advice is not None:
         raise ValueError(f"mollify: the model is wrapped in {type(model).__name__}: {advice}")
-    if any(isinstance(module, Holder) or REPORT in module.__dict__ for module in model.modules()):
+    if any(isinstance(module, Spot) or REPORT in module.__dict__ for module in model.modules()):
         raise ValueError(
             "mollify: the model is mollified already. Use set_level to change its levels, or restore it first."
         )
 
 
-def _named(model: nn.Module, blocks: Pattern | Iterable[Pattern] | None) -> set[str]:
-    """The paths that the patterns match; a ValueError if one matches nothing, or what it matches can't be a block."""
-    patterns = [] if blocks is None else [blocks] if isinstance(blocks, str) or callable(blocks) else list(blocks)
-    modules = {name: module for name, module in model.named_modules() if name}
-    found: set[str] = set()
-    problems: list[str] = []
-    for pattern in patterns:
-        if isinstance(pattern, str):
-            regex = re.compile(_regex(pattern))
-            matches = {name for name in modules if regex.fullmatch(name)}
-        else:
-            matches = {name for name, module in modules.items() if pattern(name, module)}
-        if not matches:
-            close = difflib.get_close_matches(pattern, modules, n=3) if isinstance(pattern, str) else []
-            hint = f" Close: {', '.join(close)}." if close else ""
-            problems.append(f"the pattern {pattern!r} matches no module.{hint}")
-        found |= matches
-    for name in sorted(found):
-        if type(modules[name]).forward is nn.Module.forward:
-            problems.append(
-                f"{name!r} is a {type(modules[name]).__name__}, which is never called: name what is in it, '{name}.*'"
-            )
-        outer = next((other for other in sorted(found) if name.startswith(other + ".")), None)
-        if outer is not None:
-            problems.append(f"the block {name!r} lies inside the block {outer!r}: name one of them")
-    if problems:
-        raise ValueError("mollify: " + "; ".join(problems))
-    return found
-
-
-def _regex(pattern: str) -> str:
-    """A glob on dotted names as a regular expression: * and ? stop at a dot, ** does not."""
-    wild = {"**": ".*", "*": "[^.]*", "?": "[^.]"}
-    return "".join(wild.get(part, re.escape(part)) for part in re.split(r"(\*\*|\*|\?)", pattern))
-
-
-def _check_plan(planner: Planner) -> None:
+def check(planner: Planner) -> None:
     if not planner.blocks:
         reasons = "".join(f"\n  {s.name} ({s.what}): {s.why}" for s in planner.skipped)
         raise ValueError(f"mollify: found nothing to mollify in {type(planner.model).__name__}.{reasons}")
@@ -206,55 +120,6 @@ def _check_plan(planner: Planner) -> None:
             f"mollify: one module stands in several places: {'; '.join(shared)}. Each needs a level and an a of its own: "
             "give every place its own module (an activation costs nothing), or leave it out with blocks=[…]."
         )
-
-
-def _first_call(block: Block, planner: Planner) -> float:
-    path = block.path
-    if block.run is not None:
-        path = join(path, list(planner.model.get_submodule(path)._modules)[block.run[0]])
-    return planner.seen[path].first if path in planner.seen else float("inf")
-
-
-def _where(model: nn.Module, block: Block) -> dict[str, Any]:
-    """Device and dtype for what is added: those of the block's own parameters, or of the model's."""
-    inside = next(model.get_submodule(block.path).parameters(), None)
-    like: Tensor | None = next(model.parameters(), None) if inside is None else inside
-    return {"device": like.device, "dtype": like.dtype} if like is not None and like.is_floating_point() else {}
-
-
-def _attach_copy(model: nn.Module, block: Block, copy: Copy) -> None:
-    module = model.get_submodule(block.path)
-    copy.train(module.training)
-    holder = holder_of(module)
-    if block.run is not None:
-        holder.add_copy(*block.run, copy)
-        swap(module, SequentialSpot)
-    elif block.site is not None:
-        holder.add_inner(f"copy_{block.site}", copy)
-        swap(module, TracedSpot)
-    else:
-        holder.copy = copy
-        swap(module, BlockSpot)
-        if isinstance(module, nn.TransformerEncoderLayer):
-            swap(module, EncoderLayerSpot)
-
-
-def _attach_noise(model: nn.Module, planned: Noisy, noise: NoisyActivation) -> None:
-    module = model.get_submodule(planned.path)
-    noise.train(module.training)
-    holder = holder_of(module)
-    if planned.attribute:
-        holder.add_inner(planned.attribute, noise)
-        holder.functions[planned.attribute] = module.__dict__[planned.attribute]
-        module.__dict__[planned.attribute] = noise
-        if isinstance(module, nn.TransformerEncoderLayer):
-            swap(module, EncoderLayerSpot)
-    elif planned.site is not None:
-        holder.add_inner(f"act_{planned.site}", noise)
-        swap(module, TracedSpot)
-    else:
-        holder.noise = noise
-        swap(module, ActivationSpot)
 
 
 def restore(model: nn.Module, *, force: bool = False) -> nn.Module:
@@ -277,7 +142,7 @@ def restore(model: nn.Module, *, force: bool = False) -> nn.Module:
     Raises:
         ValueError: If it was not converted, or would not compute what was trained. Nothing is changed then.
     """
-    spots = [m for m in model.modules() if isinstance(m, Spot) or KEY in m._modules or REPORT in m.__dict__]
+    spots = [m for m in model.modules() if isinstance(m, Spot) or _has_holder(m) or REPORT in m.__dict__]
     if not spots:
         raise ValueError(f"restore: {type(model).__name__} was not mollified by mollify(): it is what it was already")
     if not force:
@@ -296,6 +161,11 @@ def restore(model: nn.Module, *, force: bool = False) -> nn.Module:
         unswap(module)
         module.__dict__.pop(REPORT, None)
     return model
+
+
+def _has_holder(module: nn.Module) -> bool:
+    # (recurrent modules that were built mollified by hand keep what they have under the same name)
+    return isinstance(module._modules.get(KEY), Holder)
 
 
 def added_parameters(model: nn.Module) -> list[nn.Parameter]:

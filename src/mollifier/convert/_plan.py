@@ -12,8 +12,9 @@ from mollifier.convert._report import Skipped
 from mollifier.convert._shapes import Seen, seen_width
 from mollifier.convert._source import function_attributes, functional_calls
 from mollifier.convert._structure import Width
-from mollifier.convert._trace import Site, trace
+from mollifier.convert._trace import Site, refused, trace
 from mollifier.nn import Levelled, MollifiedBlock
+from mollifier.nn.recurrent import CellForward, RecurrentForward
 
 OUTPUT_LAYER = "no activation follows it; the paper, too, leaves the output layer as it is"
 NO_COPY = (
@@ -47,6 +48,7 @@ class Block:
         run: First and last index, in a Sequential.
         site: Number of the site, in a traced forward.
         label: What stands there, e.g. ``fc1, relu``.
+        layer: Number of the layer, in a recurrent module.
         noisy: The activations in it.
     """
 
@@ -56,6 +58,7 @@ class Block:
     run: tuple[int, int] | None = None
     site: int | None = None
     label: str = ""
+    layer: int | None = None
     noisy: list[Noisy] = field(default_factory=list)
 
     @property
@@ -63,6 +66,8 @@ class Block:
         """As the report shows it."""
         if self.run is not None:
             return f"{self.path}[{self.run[0]}:{self.run[1]}]"
+        if self.layer is not None:
+            return f"{self.path or '(the model)'}, layer {self.layer + 1}"
         return join(self.path, f"forward({self.label})") if self.label else self.path or "(the model)"
 
 
@@ -95,8 +100,11 @@ class Planner:
 
     def walk(self, module: nn.Module, path: str = "", block: Block | None = None, before: Width | None = None) -> None:
         """Plan one module and what is in it, inside a block or not; ``before`` is the width of the layer before it."""
-        if isinstance(module, (Levelled, MollifiedBlock)):
+        if isinstance(module, (Levelled, MollifiedBlock, RecurrentForward, CellForward)):
             self._skip(path, module, BY_HAND)
+            return
+        if structure.is_recurrent(module):
+            self._recurrent(module, path)
             return
         if path in self.named:
             block = self._open(Block(path, "named", self._named_width(path, module)))
@@ -110,6 +118,16 @@ class Planner:
             self._sequential(module, path, block)
         else:
             self._custom(module, path, block)
+
+    def in_order(self) -> list[Block]:
+        """The blocks in forward order: as an example called them, else as they were found (a graph is in order already)."""
+        return sorted(self.blocks, key=self._first_call) if self.seen and not self.tracing else self.blocks
+
+    def _first_call(self, block: Block) -> float:
+        path = block.path
+        if block.run is not None:
+            path = join(path, list(self.model.get_submodule(path)._modules)[block.run[0]])
+        return self.seen[path].first if path in self.seen else float("inf")
 
     def _open(self, block: Block) -> Block:
         self.blocks.append(block)
@@ -140,7 +158,7 @@ class Planner:
             return True
         reason = None
         if isinstance(module, structure.RECURRENT):
-            reason = "recurrent layers are not mollified by this version"
+            reason = "it is recurrent with a forward of its own; name its block with blocks=[…]"
         elif isinstance(module, nn.MultiheadAttention):
             reason = ATTENTION if block is None else ""
         elif structure.has_weights_only(module):
@@ -152,6 +170,11 @@ class Planner:
         if reason:
             self._skip(path, module, reason)
         return reason is not None
+
+    def _recurrent(self, module: nn.Module, path: str) -> None:
+        """One block a layer: recurrent layers bring their own copy, also where they were named."""
+        for layer, width in enumerate(structure.recurrent_widths(module)):
+            self._open(Block(path, "recurrent", width, layer=layer))
 
     def _units(self, path: str, block: Block | None, before: Width | None) -> tuple[int, int]:
         """How many a an activation gets, and where: by its example, by the layer before it, or one for all."""
@@ -172,7 +195,8 @@ class Planner:
             home.noisy.append(Noisy(path, activation(function), int(units), -1, attribute=name))  # type: ignore[arg-type]
 
     def _sequential(self, module: nn.Module, path: str, block: Block | None) -> None:
-        children = list(module.named_children())
+        # (named_children would leave out a layer that stands there twice, and shift the places of the rest)
+        children = [(name, child) for name, child in module._modules.items() if child is not None]
         runs = structure.runs([child for _, child in children]) if self.auto and block is None else {}
         run: Block | None = None
         before: Width | None = None
@@ -198,6 +222,9 @@ class Planner:
                 first = (str(error).splitlines() or [""])[0][:120]
                 why = f"its forward cannot be traced ({type(error).__name__}: {first}): make it a module"
             else:
+                if self.activations:
+                    for call, reason in refused(graph):
+                        self._skip(path, call, reason)
                 self._graph(graph, sites, module, path, block)
                 return
         if self.activations:

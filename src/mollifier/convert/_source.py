@@ -49,9 +49,12 @@ def _is_activation(called: ast.expr, method: FunctionType) -> bool:
     space = _module(called.value, method.__globals__)
     if space is not None:
         return of_function_safely(getattr(space, called.attr, None))
-    # x.relu() counts, self.relu(x) does not: that is a module, and is found as one
-    own = method.__code__.co_varnames[:1]
-    return ast.unparse(called.value).split(".")[0] not in own and of_function_safely(called.attr)
+    # x.relu() and self.fc(x).relu() count, self.relu(x) does not: that is a module, and is found as one
+    root = called.value
+    while isinstance(root, (ast.Attribute, ast.Subscript)):
+        root = root.value
+    own = isinstance(root, ast.Name) and root.id in method.__code__.co_varnames[:1]
+    return not own and of_function_safely(called.attr)
 
 
 def _module(node: ast.expr, names: dict[str, Any]) -> ModuleType | None:

@@ -15,13 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from mollifier.nn import Copy, Levelled, NoisyActivation
+from mollifier.nn._levelled import Added
 from mollifier.nn.block import around
+from mollifier.nn.recurrent import CellForward, RecurrentForward
 
 KEY = "_mollifier"
 TRACED = "_mollifier_traced"
 
 
-class Holder(nn.Module):
+class Holder(Added):
     """What mollification adds to one module.
 
     Attributes:
@@ -44,20 +46,14 @@ class Holder(nn.Module):
 
     def add_copy(self, start: int, stop: int, copy: Copy) -> None:
         """Put a copy around modules start to stop of a Sequential."""
-        self.copies = self.copies or nn.ModuleDict()
+        self.copies = self.copies or nn.ModuleDict().train(self.training)
         self.copies[str(stop)] = copy
         self.starts[start] = stop
 
     def add_inner(self, name: str, part: Levelled) -> None:
         """Put noise or a copy into a forward, under this name."""
-        self.inner = self.inner or nn.ModuleDict()
+        self.inner = self.inner or nn.ModuleDict().train(self.training)
         self.inner[name] = part
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        # A plain checkpoint knows nothing of us: what we hold stays as it is, and strict loading finds it.
-        if not any(key.startswith(prefix) for key in state_dict):
-            state_dict.update({prefix + key: value for key, value in self.state_dict().items()})
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 class Spot(nn.Module):
@@ -151,11 +147,25 @@ class TracedSpot(Spot):
         # At level 0 the plain forward runs; under torch.distributed the traced one goes on, see Levelled.idle.
         if not any_active(cast(nn.Module, self._mollifier.inner)) and not torch.distributed.is_initialized():
             return super().forward(*args, **kwargs)
-        if TRACED not in self.__dict__:
-            from mollifier.convert._trace import traced_forward
+        return traced(self)(self, *args, **kwargs)
 
-            self.__dict__[TRACED] = traced_forward(self, self._plain_class, self._mollifier)
-        return self.__dict__[TRACED](self, *args, **kwargs)
+
+def traced(module: TracedSpot) -> Callable[..., Any]:
+    """The traced forward, made where there is none: by mollify, so that torch.compile need not, or in a model from a file."""
+    if TRACED not in module.__dict__:
+        from mollifier.convert._trace import traced_forward
+
+        module.__dict__[TRACED] = traced_forward(module, module._plain_class, module._mollifier)
+    forward: Callable[..., Any] = module.__dict__[TRACED]
+    return forward
+
+
+class RecurrentSpot(RecurrentForward, Spot):  # type: ignore[misc]
+    """An nn.LSTM, nn.GRU or nn.RNN; its ``_mollifier`` is a `RecurrentMollifier`."""
+
+
+class CellSpot(CellForward, Spot):  # type: ignore[misc]
+    """An nn.LSTMCell, nn.GRUCell or nn.RNNCell, likewise."""
 
 
 class EncoderLayerSpot(Spot):
@@ -186,7 +196,17 @@ def holder_of(module: nn.Module) -> Holder:
     return cast(Holder, module._modules[KEY])
 
 
-_OUTERMOST_FIRST = (BlockSpot, EncoderLayerSpot, EncoderSpot, TracedSpot, ActivationSpot, SequentialSpot, HiddenHolder)
+_OUTERMOST_FIRST: tuple[type[Spot], ...] = (
+    BlockSpot,
+    EncoderLayerSpot,
+    EncoderSpot,
+    TracedSpot,
+    RecurrentSpot,
+    CellSpot,
+    ActivationSpot,
+    SequentialSpot,
+    HiddenHolder,
+)
 
 
 def swap(module: nn.Module, mixin: type[Spot]) -> None:

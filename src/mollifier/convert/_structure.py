@@ -14,7 +14,12 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
 
 from mollifier.activations import of_module
+from mollifier.nn import HardSigmoidGRU, HardSigmoidLSTM
 
+_RECURRENT_FORWARDS = {
+    kind.forward
+    for kind in (nn.LSTM, nn.GRU, nn.RNN, HardSigmoidLSTM, HardSigmoidGRU, nn.LSTMCell, nn.GRUCell, nn.RNNCell)
+}
 NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
 BETWEEN = (*NORMS, _DropoutNd, nn.Identity)
 RECURRENT = (nn.RNNBase, nn.RNNCellBase)
@@ -160,6 +165,20 @@ def is_strange(module: nn.Module) -> bool:
     own = type(module).__module__.split(".")[0] != "torch"
     empty = next(module.children(), None) is None and next(module.parameters(), None) is None
     return own and empty and next(module.buffers(), None) is None
+
+
+def is_recurrent(module: nn.Module) -> bool:
+    """One of torch's recurrent modules or ours, with the forward that it came with."""
+    return isinstance(module, RECURRENT) and type(module).forward in _RECURRENT_FORWARDS
+
+
+def recurrent_widths(module: nn.Module) -> list[Width]:
+    """Units in and out of each layer of a recurrent module, a direction each."""
+    directions = 2 if getattr(module, "bidirectional", False) else 1
+    first, hidden = (int(getattr(module, name)) for name in ("input_size", "hidden_size"))
+    out = int(getattr(module, "proj_size", 0)) or hidden
+    layers = range(int(getattr(module, "num_layers", 1)))
+    return [Width(first if number == 0 else directions * out, out) for number in layers]
 
 
 def unit_dim_of(module: nn.Module) -> int:

@@ -10,13 +10,16 @@ from typing import Any
 
 from torch import fx, nn
 
-from mollifier.activations import Activation, of_function, of_module
+from mollifier.activations import Activation, of_function, of_module, python_functions
 from mollifier.convert._spots import KEY, Holder
 from mollifier.convert._structure import BETWEEN, Width, affine_width
 
 
 class _OwnForward(fx.Tracer):
-    """Traces a module's own forward only."""
+    """Traces a module's own forward only, and looks into no activation that is written in Python."""
+
+    def __init__(self) -> None:
+        super().__init__(autowrap_functions=python_functions())
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return True
@@ -74,14 +77,39 @@ def _function(node: fx.Node) -> Activation | None:
         return None
     further = (*node.args[1:], *node.kwargs.values())
     if any(isinstance(arg, fx.Node) for arg in further):
-        return None  # its options are computed: not a function of one unit
-    in_place = node.kwargs.get("inplace") or str(getattr(node.target, "__name__", node.target)).endswith("_")
-    if in_place and len(node.args[0].users) > 1:
-        return None  # somebody else reads what it changes
+        return None
     try:
-        return of_function(node.target, tuple(node.args[1:]), node.kwargs)
+        found = of_function(node.target, tuple(node.args[1:]), node.kwargs)
     except ValueError:
         return None
+    return None if found is not None and _changes_what_others_read(node) else found
+
+
+def _changes_what_others_read(node: fx.Node) -> bool:
+    in_place = node.kwargs.get("inplace") or str(getattr(node.target, "__name__", node.target)).endswith("_")
+    return bool(in_place) and len(node.all_input_nodes[0].users) > 1
+
+
+def refused(graph: fx.Graph) -> list[tuple[str, str]]:
+    """The activations of a graph that cannot be made noisy, each with the reason."""
+    found: list[tuple[str, str]] = []
+    for node in graph.nodes:
+        if node.op not in ("call_function", "call_method") or _function(node) is not None:
+            continue
+        try:
+            known = of_function(node.target) is not None
+        except ValueError:
+            known = True
+        if not known:
+            continue
+        name = str(getattr(node.target, "__name__", node.target))
+        if any(isinstance(arg, fx.Node) for arg in (*node.args[1:], *node.kwargs.values())):
+            found.append((name, "its options are computed in forward: it is not a function of one unit"))
+        elif node.args and isinstance(node.args[0], fx.Node) and _changes_what_others_read(node):
+            found.append((name, "it changes its input in place, and the input is read again: make it out of place"))
+        else:
+            found.append((name, "with these options it has no tangent at 0"))
+    return found
 
 
 def _layer_before(node: fx.Node, module: nn.Module) -> fx.Node | None:

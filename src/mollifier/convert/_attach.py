@@ -1,0 +1,173 @@
+"""Making what a plan asks for, and putting it into the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from mollifier.convert._levels import is_mollified
+from mollifier.convert._plan import Block, Noisy
+from mollifier.convert._report import Row
+from mollifier.convert._spots import (
+    KEY,
+    ActivationSpot,
+    BlockSpot,
+    CellSpot,
+    EncoderLayerSpot,
+    EncoderSpot,
+    RecurrentSpot,
+    SequentialSpot,
+    TracedSpot,
+    holder_of,
+    swap,
+    traced,
+)
+from mollifier.functional import Noise
+from mollifier.nn import Copy, NoisyActivation, RecurrentOptions
+from mollifier.nn.copy import Projection
+from mollifier.nn.recurrent import RecurrentMollifier
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What mollify was asked for."""
+
+    c: float
+    a: tuple[float, float]
+    residual: bool
+    projection: Projection
+    level: float
+    train_noise: Noise
+    eval_noise: Noise
+    recurrent: RecurrentOptions
+
+    def __post_init__(self) -> None:
+        # The modules check their own arguments; on the meta device they draw nothing.
+        nowhere: dict[str, Any] = {"device": "meta"}
+        Copy(projection=self.projection, **self.shared(), **nowhere)
+        NoisyActivation(a=self.a, c=self.c, **nowhere)
+
+    def shared(self) -> dict[str, Any]:
+        """What every part gets."""
+        return {"level": self.level, "train_noise": self.train_noise, "eval_noise": self.eval_noise}
+
+
+@dataclass
+class Parts:
+    """What one block gets, made and not yet attached."""
+
+    block: Block
+    copy: Copy | None = None
+    noisy: list[NoisyActivation] | None = None
+    recurrent: RecurrentMollifier | None = None
+
+
+def make(model: nn.Module, blocks: list[Block], settings: Settings) -> tuple[list[Parts], list[Row]]:
+    """All parts, and the rows of the report. The model is not touched."""
+    made: list[Parts] = []
+    rows: list[Row] = []
+    by_path: dict[str, RecurrentMollifier] = {}
+    for order, block in enumerate(blocks):
+        if block.layer is not None:
+            if block.path not in by_path:
+                module = model.get_submodule(block.path)
+                by_path[block.path] = RecurrentMollifier(module, settings.recurrent, **settings.shared())
+                made.append(Parts(block, recurrent=by_path[block.path]))
+            layer = by_path[block.path].layer(block.layer)
+            for part in [layer, *(layer.copies or [])]:
+                part.order = order
+            rows.append(Row(block.name, block.kind, layer.parts(), str(block.width), layer.copy_rule()))
+            continue
+        parts = _feed_forward(model, block, settings)
+        for piece in [parts.copy, *(parts.noisy or [])]:
+            if piece is not None:
+                piece.order = order
+        shown = [f"{n.activation} ({n.units} a)" for n in block.noisy]
+        rule = parts.copy.rule if parts.copy else "none"
+        rows.append(Row(block.name, block.kind, shown, str(block.width or ""), rule))
+        made.append(parts)
+    return made, rows
+
+
+def _feed_forward(model: nn.Module, block: Block, settings: Settings) -> Parts:
+    options = {**settings.shared(), **_where(model, block)}
+    copy = None
+    if (w := block.width) is not None:
+        shape: dict[str, Any] = {
+            "unit_dim": w.unit_dim,
+            "projection": settings.projection,
+            "residual": settings.residual,
+        }
+        copy = Copy(w.in_units, w.out_units, **shape, **options)
+    noisy = [
+        NoisyActivation(n.activation, n.units, unit_dim=n.unit_dim, a=settings.a, c=settings.c, **options)
+        for n in block.noisy
+    ]
+    return Parts(block, copy, noisy)
+
+
+def _where(model: nn.Module, block: Block) -> dict[str, Any]:
+    """Device and dtype for what is added: those of the block's own parameters, or of the model's."""
+    inside = next(model.get_submodule(block.path).parameters(), None)
+    like: Tensor | None = next(model.parameters(), None) if inside is None else inside
+    return {"device": like.device, "dtype": like.dtype} if like is not None and like.is_floating_point() else {}
+
+
+def attach(model: nn.Module, made: list[Parts]) -> None:
+    """Put everything in its place."""
+    for parts in made:
+        if parts.recurrent is not None:
+            _attach_recurrent(model, parts.block.path, parts.recurrent)
+        if parts.copy is not None:
+            _attach_copy(model, parts.block, parts.copy)
+        for planned, noise in zip(parts.block.noisy, parts.noisy or [], strict=True):
+            _attach_noise(model, planned, noise)
+    for module in list(model.modules()):
+        nested = isinstance(module, nn.TransformerEncoder) and "use_nested_tensor" in module.__dict__
+        if nested and is_mollified(module):
+            swap(module, EncoderSpot)
+        if isinstance(module, TracedSpot):
+            traced(module)
+
+
+def _attach_recurrent(model: nn.Module, path: str, added: RecurrentMollifier) -> None:
+    module = model.get_submodule(path)
+    module._modules[KEY] = added.train(module.training)
+    swap(module, RecurrentSpot if isinstance(module, nn.RNNBase) else CellSpot)
+
+
+def _attach_copy(model: nn.Module, block: Block, copy: Copy) -> None:
+    module = model.get_submodule(block.path)
+    copy.train(module.training)
+    holder = holder_of(module)
+    if block.run is not None:
+        holder.add_copy(*block.run, copy)
+        swap(module, SequentialSpot)
+    elif block.site is not None:
+        holder.add_inner(f"copy_{block.site}", copy)
+        swap(module, TracedSpot)
+    else:
+        holder.copy = copy
+        swap(module, BlockSpot)
+        if isinstance(module, nn.TransformerEncoderLayer):
+            swap(module, EncoderLayerSpot)
+
+
+def _attach_noise(model: nn.Module, planned: Noisy, noise: NoisyActivation) -> None:
+    module = model.get_submodule(planned.path)
+    noise.train(module.training)
+    holder = holder_of(module)
+    if planned.attribute:
+        holder.add_inner(planned.attribute, noise)
+        holder.functions[planned.attribute] = module.__dict__[planned.attribute]
+        module.__dict__[planned.attribute] = noise
+        if isinstance(module, nn.TransformerEncoderLayer):
+            swap(module, EncoderLayerSpot)
+    elif planned.site is not None:
+        holder.add_inner(f"act_{planned.site}", noise)
+        swap(module, TracedSpot)
+    else:
+        holder.noise = noise
+        swap(module, ActivationSpot)

@@ -1,0 +1,89 @@
+"""Modules whose class was swapped: they behave like what they were."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+import mollifier
+from mollifier.convert._spots import KEY
+from tests.helpers import mlp
+
+
+class Stack(nn.Module):
+    """Goes through a ModuleList of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = Layers([mlp(3, 3, 3), mlp(3, 3, 3), mlp(3, 3, 3)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
+class Layers(nn.ModuleList):
+    """A list that can be called, and so can be a block."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self:
+            x = layer(x)
+        return x
+
+
+def test_a_mollified_sequential_has_the_items_that_it_had():
+    model = mollifier.mollify(mlp(3, 4, 5, 1))
+    assert len(model) == 5
+    assert [type(module).__name__ for module in model][::2] == ["Linear"] * 3
+    assert model[-1] is model[4] is list(model)[4]
+    assert isinstance(model[0], nn.Linear)
+    part = model[1:3]
+    assert type(part) is nn.Sequential
+    assert len(part) == 2
+    assert part[1] is model[2]
+    assert KEY not in part._modules
+
+
+def test_a_mollified_list_has_the_items_that_it_had():
+    model = mollifier.mollify(Stack(), blocks="layers")
+    assert len(model.layers) == 3
+    assert len(list(model.layers)) == 3
+    assert type(model.layers[:2]) is nn.ModuleList
+    assert model.layers[-1] is list(model.layers)[2]
+    x = torch.randn(4, 3)
+    assert torch.equal(model.eval()(x), x)
+
+
+def test_it_is_still_an_instance_of_its_class():
+    plain = mlp(3, 4, 1)
+    model = mollifier.mollify(copy.deepcopy(plain))
+    assert isinstance(model, nn.Sequential)
+    assert isinstance(model[1], nn.Sigmoid)
+    assert type(model[1]).__name__ == "MollifiedSigmoid"
+    assert type(model[0]) is nn.Linear
+    names = [name for name, _ in model.named_parameters() if KEY not in name]
+    assert names == [name for name, _ in plain.named_parameters()]
+
+
+def test_train_and_eval_reach_what_was_added():
+    model = mollifier.mollify(mlp(3, 4, 1))
+    model.eval()
+    assert not any(module.training for module in model.modules())
+    assert torch.equal(model(torch.ones(2, 3)), model(torch.ones(2, 3)))
+    model.train()
+    assert all(module.training for module in model.modules())
+
+
+def test_the_fused_transformer_kernel_is_used_at_level_0_only():
+    """It knows nothing of us: with it, eval at level 1 would be the plain layer."""
+    layer = nn.TransformerEncoderLayer(8, 2, dim_feedforward=16, batch_first=True).eval()
+    plain = nn.TransformerEncoder(layer, 2, enable_nested_tensor=True)
+    model = mollifier.mollify(copy.deepcopy(plain), blocks="layers.*").eval()
+    x, padding = torch.randn(2, 5, 8), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    with torch.no_grad():
+        assert torch.equal(model(x, src_key_padding_mask=padding), x)
+        assert not model.use_nested_tensor
+        assert model.layers[0].activation_relu_or_gelu == 0
+        mollifier.set_level(model, 0)
+        assert model.use_nested_tensor == plain.use_nested_tensor
+        assert model.layers[0].activation_relu_or_gelu == 1
+        assert torch.equal(model(x), plain.eval()(x))

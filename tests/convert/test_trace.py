@@ -1,0 +1,204 @@
+"""Functional activations mollified in a traced forward."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import mollifier
+from tests.helpers import snapshot
+
+X = torch.randn(6, 3, generator=torch.Generator().manual_seed(1))
+
+
+class Net(nn.Module):
+    """Activations as functions, methods and modules, with and without a layer before them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.norm, self.fc2 = nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 4)
+        self.act, self.fc3 = nn.Tanh(), nn.Linear(4, 2)
+        self.unused = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.relu(self.norm(self.fc1(x)), inplace=True)
+        h = self.act(self.fc2(h))
+        h = F.leaky_relu(h + h.sigmoid(), 0.3)
+        return self.fc3(h)
+
+
+class Branching(nn.Module):
+    """A forward that depends on its data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.body = nn.Linear(3, 3), nn.Sequential(nn.Linear(3, 3), nn.ELU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(F.relu(self.fc(x)) if x.sum() > 0 else x)
+
+
+class Twice(nn.Module):
+    """One activation module, called at two places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.act = nn.Linear(3, 5), nn.Linear(5, 4), nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.two(self.act(self.one(x))))
+
+
+class Left(nn.Module):
+    """Activations that cannot be mollified: one whose input is read again after it changed it, one with a computed option."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.pool = nn.Linear(3, 3), nn.AvgPool1d(1)
+
+    def forward(self, x: Tensor, slope: float = 0.1) -> Tensor:
+        h = self.fc(x)
+        y = F.relu(h, inplace=True)
+        return torch.tanh(self.pool(h + y)) + F.leaky_relu(x, slope) + F.hardtanh(x, 1.0, 2.0)
+
+
+class Outer(nn.Module):
+    """A traced module inside a traced module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.net, self.parts = nn.Linear(3, 3), Net(), nn.ModuleDict({"last": nn.Linear(2, 2)})
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sigmoid(self.parts["last"](self.net(F.elu(self.first(x)))))
+
+
+def rows(model: nn.Module) -> list[tuple[str, ...]]:
+    return [(row.name, row.units, row.copy, *row.activations) for row in mollifier.report(model).blocks]
+
+
+def test_every_site_is_found_in_forward_order():
+    model = mollifier.mollify(Net(), trace=True)
+    assert rows(model) == [
+        ("forward(fc1, relu)", "3 → 4", "pad", "relu (4 a)"),
+        ("forward(fc2, act)", "4 → 4", "copy", "tanh (4 a)"),
+        ("forward(sigmoid)", "", "none", "sigmoid (1 a)"),
+        ("forward(leaky_relu(negative_slope=0.3))", "", "none", "leaky_relu(negative_slope=0.3) (1 a)"),
+        ("unused[0:1]", "2 → 2", "copy", "relu (2 a)"),
+    ]
+    assert [row.name for row in mollifier.report(model).skipped] == ["fc3"]
+
+
+def test_level_1_is_the_copies_and_the_tangents():
+    model = mollifier.mollify(Net(), trace=True, c=1e9).eval()
+    h = F.pad(X, (0, 1))
+    h = h + 0.25 * h + 0.5
+    torch.testing.assert_close(model(X), model.fc3(h))
+
+
+@pytest.mark.parametrize("kind", [Net, Twice, Left, Outer])
+def test_level_0_and_restore_are_the_plain_network(kind):
+    plain = kind()
+    model = copy.deepcopy(plain)
+    before = snapshot(model)
+    mollifier.mollify(model, trace=True)
+    model(X)  # (the first call at a level above 0 makes the traced forward)
+    assert not torch.equal(model(X), plain(X))
+    mollifier.set_level(model, 0)
+    assert torch.equal(model(X), plain(X))
+    assert snapshot(mollifier.restore(model)) == before
+    assert torch.equal(model(X), plain(X))
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+@pytest.mark.parametrize("kind", [Net, Twice, Outer])
+def test_a_copy_traces_itself_anew(kind, again):
+    model = mollifier.mollify(kind(), trace=True).eval()
+    mollifier.set_level(model, 0.5)
+    model(X)
+    other = again(model)
+    assert torch.equal(other(X), model(X))
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    assert not torch.equal(other(X), model(X))  # it computes with its own parameters
+
+
+def test_traced_modules_inside_traced_modules():
+    assert [row[0] for row in rows(mollifier.mollify(Outer(), trace=True))] == [
+        "forward(first, elu(alpha=1.0))",
+        "net.forward(fc1, relu)",
+        "net.forward(fc2, act)",
+        "net.forward(sigmoid)",
+        "net.forward(leaky_relu(negative_slope=0.3))",
+        "net.unused[0:1]",
+        "forward(parts.last, sigmoid)",
+    ]
+
+
+def test_a_module_called_twice_has_one_noise_and_a_copy_at_each_place():
+    model = mollifier.mollify(Twice(), trace=True)
+    assert rows(model) == [
+        ("forward(one, act)", "3 → 5", "pad"),
+        ("act", "", "none", "relu (1 a)"),
+        ("forward(two, act)", "5 → 4", "project"),
+    ]
+    assert model(X).shape == (6, 4)
+
+
+def test_what_cannot_be_one_unit_s_function_is_left_as_it_is():
+    model = mollifier.mollify(Left(), trace=True)
+    assert rows(model) == [("forward(tanh)", "", "none", "tanh (1 a)")]
+
+
+def test_a_forward_that_cannot_be_traced_is_named_and_its_children_walked():
+    model = mollifier.mollify(Branching(), trace=True)
+    assert rows(model) == [("body[0:1]", "3 → 3", "copy", "elu(alpha=1.0) (3 a)")]
+    why = {row.what: row.why for row in mollifier.report(model).skipped}
+    assert why["F.relu"].startswith("its forward cannot be traced (TraceError: symbolically traced variables cannot")
+    assert model(X).shape == (6, 3)
+
+
+def test_without_activations_only_the_copies_are_traced():
+    model = mollifier.mollify(Net(), trace=True, activations=False).eval()
+    assert rows(model)[:2] == [("forward(fc1, relu)", "3 → 4", "pad"), ("forward(fc2, act)", "4 → 4", "copy")]
+    h = F.pad(X, (0, 1))
+    torch.testing.assert_close(model(X), model.fc3(F.leaky_relu(h + h.sigmoid(), 0.3)))
+
+
+def test_without_blocks_only_the_noise_is_traced():
+    model = mollifier.mollify(Net(), trace=True, blocks=None)
+    assert {row[2] for row in rows(model)} == {"none"}
+    named = mollifier.mollify(Outer(), trace=True, blocks="net", example=X)
+    assert rows(named)[1] == (
+        "net",
+        "3 → 2",
+        "project",
+        "relu (4 a)",
+        "tanh (4 a)",
+        "sigmoid (1 a)",
+        "leaky_relu(negative_slope=0.3) (1 a)",
+        "relu (2 a)",
+    )
+    assert torch.equal(named.net.eval()(X), named.net._mollifier.copy.projection(X))
+
+
+def test_a_plain_checkpoint_loads_and_the_other_way_round():
+    plain, model = Outer(), mollifier.mollify(Outer(), trace=True)
+    model.load_state_dict(plain.state_dict())
+    assert all(torch.equal(model.state_dict()[key], value) for key, value in plain.state_dict().items())
+    plain.load_state_dict(mollifier.plain_state_dict(model))
+
+
+@pytest.mark.usefixtures("process_group")
+def test_under_distributed_training_every_parameter_has_a_gradient_at_level_0():
+    plain = Net()
+    plain.unused = nn.Identity()
+    model = mollifier.mollify(copy.deepcopy(plain), trace=True, level=0.0)
+    out = model(X)
+    assert torch.equal(out, plain(X))
+    out.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
