@@ -1,0 +1,72 @@
+"""What the kinds of the table compute at level 1 in eval, written with slices, sums and the models' own output layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import mollifier
+
+Limit = Callable[[Any, Tensor], Tensor]
+
+
+def pad(x: Tensor, units: int, dim: int = 1) -> Tensor:
+    """Zeros for the units that the layer below does not have."""
+    shape = list(x.shape)
+    shape[dim] = units - shape[dim]
+    return torch.cat([x, x.new_zeros(shape)], dim)
+
+
+def halve(x: Tensor) -> Tensor:
+    """Each pixel the mean of two in every spatial dimension."""
+    for dim in range(2, x.dim()):
+        x = 0.5 * (x.unfold(dim, 2, 2)[..., 0] + x.unfold(dim, 2, 2)[..., 1])
+    return x
+
+
+def resnet(model: Any, x: Tensor) -> Tensor:
+    return model.fc(pad(halve(halve(x)), 16).mean((2, 3)))
+
+
+def vgg(model: Any, x: Tensor) -> Tensor:
+    pooled = F.max_pool2d(pad(F.max_pool2d(pad(x, 4), 2), 8), 2).flatten(1)
+    return model.classifier[3](pooled @ model.classifier.get_parameter("_mollifier.copies.1.projection.weight").T)
+
+
+def gpt2(model: Any, tokens: Tensor) -> Tensor:
+    body = model.transformer
+    return model.lm_head(body.ln_f(body.wte(tokens) + body.wpe.weight[: tokens.shape[1]]))
+
+
+def convolutions(model: Any, x: Tensor) -> Tensor:
+    weight = model.get_parameter("_mollifier.copies.6.projection.weight")
+    return torch.einsum("oi,bi...->bo...", weight.flatten(1), halve(pad(halve(x), 4)))
+
+
+def projected(*runs: int) -> Limit:
+    def limit(model: Any, x: Tensor) -> Tensor:
+        for run in runs:
+            x = x @ model.get_parameter(f"_mollifier.copies.{run}.projection.weight").T
+        return model[-1](x)
+
+    return limit
+
+
+def by_hand(model: Any, x: Tensor) -> Tensor:
+    return model[-1](pad(x, 8) @ model[1].copy.projection.weight.T)
+
+
+def alone(model: Any, x: Tensor) -> Tensor:
+    act = model.get_submodule("act._mollifier.noise")
+    return model.fc2(
+        mollifier.functional.noisy_activation(3.0 * model.fc1(x), "tanh", level=1.0, a=act.a, noise="expected")
+    )
+
+
+def functional(model: Any, x: Tensor) -> Tensor:
+    fc2 = model.get_parameter("_mollifier.inner.copy_2.projection.weight")
+    return model.head(pad(halve(x), 4).flatten(1) @ fc2.T)

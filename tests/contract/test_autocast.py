@@ -1,0 +1,51 @@
+"""Row 8, second part: training under bf16 autocast, and in half precision throughout."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import mollifier
+
+from .helpers import own_parameters
+from .zoo import KINDS, Kind, by_name
+
+
+@by_name(KINDS)
+@pytest.mark.parametrize("level", [1.0, 0.999, 0.5, 0.0])
+def test_bf16_autocast_trains(kind: Kind, level: float) -> None:
+    model, x = kind.mollified(level=level).train(), kind.input()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = kind.run(model, x).float().square().mean()
+    loss.backward()
+    assert loss.isfinite()
+    grads = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    assert all(bool(grad.isfinite().all()) and grad.dtype == torch.float32 for grad in grads)
+    if level > 0.0:
+        assert all(parameter.grad is not None for parameter in mollifier.added_parameters(model))
+    if level < 0.9:
+        own = own_parameters(model)
+        assert sum(bool(parameter.grad is not None and parameter.grad.any()) for parameter in own) >= len(own) // 2
+    assert mollifier.levels(model) == [level] * len(mollifier.levels(model))
+
+
+@by_name(KINDS)
+def test_bf16_autocast_stays_close_to_float32(kind: Kind) -> None:
+    model, x = kind.mollified(level=0.5).eval(), kind.input()
+    want = kind.run(model, x)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = kind.run(model, x).float()
+    assert (got - want).abs().max() < 0.03 * want.abs().max()
+
+
+@by_name(KINDS)
+def test_the_level_is_not_rounded_with_the_weights(kind: Kind) -> None:
+    """0.999 in bfloat16 is 1: the level keeps its own precision when the model is cast, there and back."""
+    model, x = kind.mollified(level=0.999), kind.input()
+    model.to(torch.bfloat16)
+    assert mollifier.levels(model) == [0.999] * len(mollifier.levels(model))
+    assert all(parameter.dtype == torch.bfloat16 for parameter in mollifier.added_parameters(model))
+    out = kind.run(model.train(), x if kind.vocabulary else x.bfloat16())
+    assert out.dtype == torch.bfloat16
+    assert bool(out.isfinite().all())
+    assert mollifier.levels(model.float()) == [0.999] * len(mollifier.levels(model))
