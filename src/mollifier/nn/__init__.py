@@ -4,6 +4,17 @@ from mollifier.nn._levelled import Levelled as Levelled
 from mollifier.nn.block import MollifiedBlock as MollifiedBlock
 from mollifier.nn.copy import Copy as Copy
 from mollifier.nn.noisy import HardSigmoid as HardSigmoid, NoisyActivation as NoisyActivation
+from mollifier.nn.recurrent import (
+    HardSigmoidGRU as HardSigmoidGRU,
+    HardSigmoidLSTM as HardSigmoidLSTM,
+    MollifiedGRU as MollifiedGRU,
+    MollifiedGRUCell as MollifiedGRUCell,
+    MollifiedLSTM as MollifiedLSTM,
+    MollifiedLSTMCell as MollifiedLSTMCell,
+    MollifiedRNN as MollifiedRNN,
+    MollifiedRNNCell as MollifiedRNNCell,
+    RecurrentOptions as RecurrentOptions,
+)
 from mollifier.nn.weight_noise import (
     WeightNoise as WeightNoise,
     remove_weight_noise as remove_weight_noise,
@@ -13,9 +24,18 @@ from mollifier.nn.weight_noise import (
 __all__ = [
     "Copy",
     "HardSigmoid",
+    "HardSigmoidGRU",
+    "HardSigmoidLSTM",
     "Levelled",
     "MollifiedBlock",
+    "MollifiedGRU",
+    "MollifiedGRUCell",
+    "MollifiedLSTM",
+    "MollifiedLSTMCell",
+    "MollifiedRNN",
+    "MollifiedRNNCell",
     "NoisyActivation",
+    "RecurrentOptions",
     "WeightNoise",
     "remove_weight_noise",
     "weight_noise",

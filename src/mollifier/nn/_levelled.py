@@ -128,6 +128,16 @@ class Levelled(nn.Module):
         return f"level={float(self.level):.3g}"
 
 
+class Added(nn.Module):
+    """What mollification adds to a module of somebody else's: loads from plain checkpoints as well as from its own."""
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        # A plain checkpoint knows nothing of us: what we hold stays as it is, and strict loading finds it.
+        if not any(key.startswith(prefix) for key in state_dict):
+            state_dict.update({prefix + key: value for key, value in self.state_dict().items()})
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
 class _Tie(torch.autograd.Function):
     """Passes a tensor through, and gives the other arguments a gradient of zero."""
 

@@ -115,7 +115,8 @@ def _pool(below: Tensor, above: Tensor, spatial: int) -> Tensor:
     have, want = below.shape[-spatial:], above.shape[-spatial:]
     if have == want or below.dim() != above.dim():
         return below
-    if all(h % w == 0 for h, w in zip(have, want, strict=True)):
+    whole = all(h % w == 0 for h, w in zip(have, want, strict=True))
+    if whole and (spatial < 3 or below.dtype in (torch.float32, torch.float64)):  # torch pools no half precision in 3-d
         window = [h // w for h, w in zip(have, want, strict=True)]
         return _POOLS[spatial](below, window)
     return _ADAPTIVE[spatial](below, list(want))  # type: ignore[arg-type]

@@ -58,13 +58,14 @@ def weight_noise(model: nn.Module, std: float, *, mean: float = 0.0, level: floa
     >>> sorted(remove_weight_noise(model).state_dict())
     ['0.bias', '0.weight']
     """
-    layers = [module for module in model.modules() if isinstance(module, (nn.Linear, nn.modules.conv._ConvNd))]
+    kinds = (nn.Linear, nn.modules.conv._ConvNd)
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
     if not layers:
         raise ValueError("weight_noise: the model has no nn.Linear and no convolution")
-    for layer in layers:
+    for name, layer in layers.items():
         if parametrize.is_parametrized(layer, "weight"):
-            raise ValueError(f"weight_noise: the weight of {layer} is parametrized already")
-    for layer in layers:
+            raise ValueError(f"weight_noise: the weight of {name!r} is parametrized already")
+    for layer in layers.values():
         parametrize.register_parametrization(
             layer, "weight", WeightNoise(std, mean, level=level).to(layer.weight.device)
         )

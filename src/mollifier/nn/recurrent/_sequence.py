@@ -1,0 +1,118 @@
+"""Input and state of a recurrent module in one form, and back: rows of all steps, and how many rows each step has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+State = tuple[Tensor, ...]
+
+
+@dataclass
+class Sequence:
+    """A batch of sequences, longest first.
+
+    Attributes:
+        rows: (rows, features): the rows of step 1, then of step 2, …
+        sizes: How many rows each step has; never more than the step before.
+        state: The initial states, each (layers · directions, batch, units).
+        given: Was there an initial state, and so a stream that goes on?
+        packed: The input, if it came packed.
+        batched: Did the input have a batch dimension?
+    """
+
+    rows: Tensor
+    sizes: list[int]
+    state: State
+    given: bool
+    packed: PackedSequence | None
+    batched: bool
+
+    def examples(self) -> Tensor:
+        """Which sequence each row belongs to."""
+        device = self.rows.device
+        return torch.cat([torch.arange(size, device=device) for size in self.sizes])
+
+    def positions(self, direction: int) -> Tensor:
+        """The step that each row is, from 1 within its own sequence, in the direction of reading."""
+        device = self.rows.device
+        steps = [torch.full((size,), number, device=device) for number, size in enumerate(self.sizes, 1)]
+        if direction == 0:
+            return torch.cat(steps)
+        sizes = torch.tensor(self.sizes, device=device)
+        lengths = (sizes[None, :] > torch.arange(self.sizes[0], device=device)[:, None]).sum(1)
+        return torch.cat([lengths[: len(step)] - step + 1 for step in steps])
+
+
+def read(module: nn.RNNBase, input: Any, hx: Any, plain: Callable[[Any, Any], Any]) -> Sequence:
+    """Take a module's arguments apart; what is wrong with them torch says itself, from its own forward ``plain``."""
+    packed = input if isinstance(input, PackedSequence) else None
+    parts: State | None = None if hx is None else tuple(hx) if module.mode == "LSTM" else (hx,)
+    if packed is not None and packed.sorted_indices is not None and parts is not None:
+        parts = tuple(
+            part.index_select(1, packed.sorted_indices) for part in parts
+        )  # before any look at shapes, as torch
+    if not _fits(module, input, parts):
+        plain(input, hx)
+        raise RuntimeError(f"{module.mode}: a form of input or state that mollified modules do not take")
+    batched = packed is not None or input.dim() == 3
+    if packed is not None:
+        rows, sizes = packed.data, packed.batch_sizes.tolist()
+    else:
+        steps_first = input if batched else input.unsqueeze(1)
+        steps_first = steps_first.transpose(0, 1) if batched and module.batch_first else steps_first
+        rows, sizes = steps_first.flatten(0, 1), [steps_first.size(1)] * steps_first.size(0)
+    if parts is None:
+        state: State = tuple(rows.new_zeros(shape) for shape in _state_shapes(module, sizes[0]))
+    else:
+        state = parts if batched else tuple(part.unsqueeze(1) for part in parts)
+    return Sequence(rows, sizes, state, hx is not None, packed, batched)
+
+
+def _state_shapes(module: nn.RNNBase, batch: int) -> list[tuple[int, ...]]:
+    count = module.num_layers * (2 if module.bidirectional else 1)
+    units = [module.proj_size or module.hidden_size] + [module.hidden_size] * (module.mode == "LSTM")
+    return [(count, batch, size) for size in units]
+
+
+def _fits(module: nn.RNNBase, input: Any, parts: State | None) -> bool:
+    """Are shapes and dtypes those that torch asks for?"""
+    packed = isinstance(input, PackedSequence)
+    data = input.data if packed else input
+    if not packed and data.dim() not in (2, 3):
+        return False
+    batched = packed or data.dim() == 3
+    time, across = (1, 0) if module.batch_first and batched and not packed else (0, 1)
+    kind = next(module.parameters()).dtype
+    mixed = torch.is_autocast_enabled(data.device.type)
+    if data.size(-1) != module.input_size or data.size(time) == 0 or (data.dtype != kind and not mixed):
+        return False
+    if parts is None:
+        return True
+    batch = int(input.batch_sizes[0]) if packed else data.size(across) if batched else 1
+    shapes = _state_shapes(module, batch)
+    shapes = shapes if batched else [(count, units) for count, _, units in shapes]
+    return [tuple(part.shape) for part in parts] == shapes and (mixed or all(part.dtype == kind for part in parts))
+
+
+def write(module: nn.RNNBase, sequence: Sequence, rows: Tensor, state: State) -> tuple[Any, Any]:
+    """Put rows and final states into the form that the caller's input had."""
+    output: Any
+    if sequence.packed is not None:
+        _, batch_sizes, order, back = sequence.packed
+        output = PackedSequence(rows, batch_sizes, order, back)
+        if back is not None:
+            state = tuple(part.index_select(1, back) for part in state)
+    else:
+        output = rows.view(len(sequence.sizes), sequence.sizes[0], rows.size(1))
+        if not sequence.batched:
+            output = output.squeeze(1)
+            state = tuple(part.squeeze(1) for part in state)
+        elif module.batch_first:
+            output = output.transpose(0, 1)
+    return output, state if module.mode == "LSTM" else state[0]

@@ -1,0 +1,122 @@
+"""Single steps: mollified LSTMCell, GRUCell and RNNCell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mollifier.functional import Noise
+from mollifier.nn.recurrent._layer import RecurrentMollifier, RecurrentOptions, kind_and_gate
+from mollifier.nn.recurrent._run import STEPS, NoisyStep, activation_of
+from mollifier.nn.recurrent._sequence import State
+
+TIME = "_mollifier_time"
+
+
+class CellForward(nn.RNNCellBase):
+    """The forward of a mollified cell: the plain one's at level 0.
+
+    A cell does not see the sequence. Its t goes on as long as it is given the very state that it returned, and starts at
+    1 with any other (None, zeros, or a detached state, as at the start of a window); ``carry_time`` lets it go on with any state.
+    A cell's output is its state, so units that are copied enter the recurrence.
+    """
+
+    _mollifier: RecurrentMollifier
+
+    def forward(self, input: Tensor, hx: Any = None) -> Any:
+        added = self._mollifier
+        layer = added.layer(0)
+        lstm = isinstance(self, nn.LSTMCell)
+        if not layer.active:
+            plain = super().forward(input, hx)
+            return (layer.idle(plain[0]), plain[1]) if lstm else layer.idle(plain)
+        kind, gate = kind_and_gate(self)
+        if not self._fits(input, hx, lstm):
+            super().forward(input, hx)  # torch says what is wrong
+            raise RuntimeError(f"{kind}Cell: a form of input or state that mollified cells do not take")
+        batched = input.dim() == 2
+        rows = input if batched else input.unsqueeze(0)
+        state: State
+        if hx is None:
+            state = (rows.new_zeros(len(rows), self.hidden_size),) * (2 if lstm else 1)
+        else:
+            state = tuple(part if batched else part.unsqueeze(0) for part in (hx if lstm else (hx,)))
+        t = self._step_time(None if hx is None else hx[0] if lstm else hx)
+        step = NoisyStep(layer, 0, gate, activation_of(self), added.inverse(t).expand(len(rows), 1), *layer.draw(rows))
+        x = F.linear(rows, self.weight_ih, self.bias_ih)
+        new = STEPS[kind](x, state, [self.weight_hh, self.bias_hh, None], step)
+        examples = torch.arange(len(rows), device=rows.device)
+        new = (layer.copy_below(0, rows, new[0], examples, len(rows)), *new[1:])
+        new = tuple(part if batched else part.squeeze(0) for part in new)
+        setattr(new[0], TIME, t)
+        return new if lstm else new[0]
+
+    def _fits(self, input: Tensor, hx: Any, lstm: bool) -> bool:
+        """Are shapes and dtypes those that torch asks for?"""
+        kind, mixed = self.weight_ih.dtype, torch.is_autocast_enabled(input.device.type)
+        parts = () if hx is None else tuple(hx) if lstm else (hx,)
+        good = input.dim() in (1, 2) and input.shape[-1] == self.input_size and (hx is None or len(parts) == 1 + lstm)
+        shape = (*input.shape[:-1], self.hidden_size)
+        return (
+            good
+            and all(part.shape == shape for part in parts)
+            and (mixed or {kind} >= {p.dtype for p in (input, *parts)})
+        )
+
+    def _step_time(self, h: Tensor | None) -> Tensor:
+        added, options = self._mollifier, self._mollifier.options
+        if options.time == "annealing":
+            return added.layer(0).clock.clamp_min(1)
+        if options.carry_time:
+            added.tick(h is not None, 1, self.training)
+            return added.time[int(self.training)].clone()
+        before: Tensor | None = getattr(h, TIME, None)
+        return torch.ones((), dtype=torch.int64, device=self.weight_ih.device) if before is None else before + 1
+
+
+class _BuiltCell(CellForward):
+    """Adds the mollifier to what the plain class builds."""
+
+    def __init__(
+        self,
+        *args: Any,
+        level: float = 1.0,
+        options: RecurrentOptions | None = None,
+        train_noise: Noise = "sample",
+        eval_noise: Noise = "expected",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        settings: dict[str, Any] = {"level": level, "train_noise": train_noise, "eval_noise": eval_noise}
+        self._mollifier = RecurrentMollifier(self, options or RecurrentOptions(), **settings)
+
+
+class MollifiedLSTMCell(_BuiltCell, nn.LSTMCell):
+    """An `nn.LSTMCell`, mollified; further arguments as `MollifiedLSTM`.
+
+    >>> import torch, mollifier
+    >>> h, c = mollifier.nn.MollifiedLSTMCell(8, 16)(torch.randn(3, 8))
+    >>> h.shape
+    torch.Size([3, 16])
+    """
+
+
+class MollifiedGRUCell(_BuiltCell, nn.GRUCell):
+    """An `nn.GRUCell`, mollified; further arguments as `MollifiedLSTM`.
+
+    >>> import torch, mollifier
+    >>> mollifier.nn.MollifiedGRUCell(8, 16)(torch.randn(3, 8)).shape
+    torch.Size([3, 16])
+    """
+
+
+class MollifiedRNNCell(_BuiltCell, nn.RNNCell):
+    """An `nn.RNNCell`, mollified; further arguments as `MollifiedLSTM`.
+
+    >>> import torch, mollifier
+    >>> mollifier.nn.MollifiedRNNCell(8, 16)(torch.randn(3, 8)).shape
+    torch.Size([3, 16])
+    """
