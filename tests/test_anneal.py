@@ -130,9 +130,9 @@ def test_the_first_loss_solves_k_for_the_horizon():
     annealer = mollifier.Annealer(model(), horizon=50)
     with pytest.warns(RuntimeWarning, match="not finite"):
         annealer.step(float("nan"))
-        assert annealer.k is None
-        assert annealer.levels == [1.0, 1.0, 1.0]
-        annealer.step(0.7)
+    assert annealer.k is None
+    assert annealer.levels == [1.0, 1.0, 1.0]
+    annealer.step(0.7)
     assert annealer.k == pytest.approx(mollifier.schedules.solve_k(50, 3, 0.7, 0.15))
 
 

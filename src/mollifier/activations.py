@@ -202,62 +202,26 @@ def add(
 _HF = "transformers.activations."
 _SELU_SCALE = 1.0507009873554804934193349852946
 # Kinked functions get the line that holds to the right of 0 (READING: ReLU's tangent is x); None asks autograd.
-add(
-    "sigmoid",
-    torch.sigmoid,
-    (0.25, 0.5),
-    modules={nn.Sigmoid: {}},
-    functions=(F.sigmoid,),
-    methods=("sigmoid", "sigmoid_"),
-)
+# fmt: off
+add("sigmoid", torch.sigmoid, (0.25, 0.5), modules={nn.Sigmoid: {}}, functions=(F.sigmoid,), methods=("sigmoid", "sigmoid_"))
 add("hardsigmoid", _torch_hardsigmoid, (1 / 6, 0.5), modules={nn.Hardsigmoid: {}}, functions=(F.hardsigmoid,))
 add("tanh", torch.tanh, (1.0, 0.0), modules={nn.Tanh: {}}, functions=(F.tanh,), methods=("tanh", "tanh_"))
-add(
-    "hardtanh",
-    F.hardtanh,
-    _line_inside,
-    options=("min_val", "max_val"),
-    modules={nn.Hardtanh: {}, nn.ReLU6: {}},
-    functions=(F.hardtanh_,),
-)
-add(
-    "relu",
-    torch.relu,
-    (1.0, 0.0),
-    modules={nn.ReLU: {}},
-    functions=(F.relu, F.relu_, torch.relu_),
-    methods=("relu", "relu_"),
-)
-add(
-    "leaky_relu",
-    F.leaky_relu,
-    (1.0, 0.0),
-    options=("negative_slope",),
-    modules={nn.LeakyReLU: {}},
-    functions=(F.leaky_relu_,),
-)
+add("hardtanh", F.hardtanh, _line_inside, options=("min_val", "max_val"), modules={nn.Hardtanh: {}, nn.ReLU6: {}},
+    functions=(F.hardtanh_,))
+add("relu", torch.relu, (1.0, 0.0), modules={nn.ReLU: {}}, functions=(F.relu, F.relu_, torch.relu_), methods=("relu", "relu_"))
+add("leaky_relu", F.leaky_relu, (1.0, 0.0), options=("negative_slope",), modules={nn.LeakyReLU: {}}, functions=(F.leaky_relu_,))
 add("elu", F.elu, (1.0, 0.0), options=("alpha",), modules={nn.ELU: {}}, functions=(F.elu_,))
 add("selu", torch.selu, (_SELU_SCALE, 0.0), modules={nn.SELU: {}}, functions=(F.selu, torch.selu_, F.selu_))
 add("silu", F.silu, (0.5, 0.0), modules={nn.SiLU: {}, _HF + "SiLUActivation": {}})
-add(
-    "gelu",
-    F.gelu,
-    (0.5, 0.0),
-    options=("approximate",),
-    modules={
-        nn.GELU: {},
-        _HF + "GELUActivation": {},
-        _HF + "NewGELUActivation": {"approximate": "tanh"},
-        _HF + "FastGELUActivation": {"approximate": "tanh"},
-        _HF + "GELUTanh": {"approximate": "tanh"},
-    },
-)
-add(
-    "softplus",
-    F.softplus,
-    lambda beta=1.0, threshold=20.0: (0.5, math.log(2.0) / beta),
-    options=("beta", "threshold"),
-    modules={nn.Softplus: {}},
-)
+add("gelu", F.gelu, (0.5, 0.0), options=("approximate",), modules={
+    nn.GELU: {},
+    _HF + "GELUActivation": {},
+    _HF + "NewGELUActivation": {"approximate": "tanh"},
+    _HF + "FastGELUActivation": {"approximate": "tanh"},
+    _HF + "GELUTanh": {"approximate": "tanh"},
+})
+add("softplus", F.softplus, lambda beta=1.0, threshold=20.0: (0.5, math.log(2.0) / beta), options=("beta", "threshold"),
+    modules={nn.Softplus: {}})
 add("softsign", F.softsign, (1.0, 0.0), modules={nn.Softsign: {}})
 add("mish", F.mish, None, modules={nn.Mish: {}})
+# fmt: on

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from mollifier.convert._blocks import Block, Noisy
 from mollifier.convert._levels import is_mollified
-from mollifier.convert._plan import Block, Noisy
 from mollifier.convert._report import Row
 from mollifier.convert._spots import (
     KEY,

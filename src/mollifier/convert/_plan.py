@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from torch import fx, nn
 
-from mollifier.activations import Activation, activation, of_module
+from mollifier.activations import activation, of_module
 from mollifier.convert import _structure as structure
+from mollifier.convert._blocks import Block, Noisy, join
 from mollifier.convert._report import Skipped
 from mollifier.convert._shapes import Seen, seen_width
 from mollifier.convert._source import function_attributes, functional_calls
@@ -23,57 +24,6 @@ NO_COPY = (
 ATTENTION = "attention has no activation to mollify: name the layer around it with blocks=[…]"
 UNKNOWN = "it is not in the table: if it is an activation, add it with mollifier.register"
 BY_HAND = "it was built mollified by hand, and keeps its own level"
-
-
-@dataclass
-class Noisy:
-    """An activation to be made noisy: a module, an attribute of one (``attribute``) or a site in its forward (``site``)."""
-
-    path: str
-    activation: Activation
-    units: int
-    unit_dim: int
-    attribute: str = ""
-    site: int | None = None
-
-
-@dataclass
-class Block:
-    """What one level will govern.
-
-    Attributes:
-        path: The module that holds it.
-        kind: run, residual, named, activation or traced.
-        width: Of the copy path; None for no copy.
-        run: First and last index, in a Sequential.
-        site: Number of the site, in a traced forward.
-        label: What stands there, e.g. ``fc1, relu``.
-        layer: Number of the layer, in a recurrent module.
-        noisy: The activations in it.
-    """
-
-    path: str
-    kind: str
-    width: Width | None = None
-    run: tuple[int, int] | None = None
-    site: int | None = None
-    label: str = ""
-    layer: int | None = None
-    noisy: list[Noisy] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        """As the report shows it."""
-        if self.run is not None:
-            return f"{self.path}[{self.run[0]}:{self.run[1]}]"
-        if self.layer is not None:
-            return f"{self.path or '(the model)'}, layer {self.layer + 1}"
-        return join(self.path, f"forward({self.label})") if self.label else self.path or "(the model)"
-
-
-def join(path: str, name: str) -> str:
-    """``path.name``, also at the top."""
-    return f"{path}.{name}" if path else name
 
 
 @dataclass
