@@ -153,5 +153,3 @@ def has_torch_lstm(kind: Kind) -> bool:
 def layers(model: nn.Module) -> list[Any]:
     """The recurrent layers' parts, in order."""
     return [part for part in model.modules() if type(part).__name__ == "LayerMollifier"]
-
-

@@ -16,7 +16,15 @@ from .test_distributed import train_on_rank
 from .zoo import Kind, by_name
 
 RANKS = 2
-NAMES = ("lstm", "lstm-bag-of-words", "gru-bidirectional", "rnn-relu", "hard-sigmoid-lstm", "packed-encoder", "lstm-cell")
+NAMES = (
+    "lstm",
+    "lstm-bag-of-words",
+    "gru-bidirectional",
+    "rnn-relu",
+    "hard-sigmoid-lstm",
+    "packed-encoder",
+    "lstm-cell",
+)
 SOME = [kind for kind in RECURRENT if kind.name in NAMES]
 
 

@@ -70,9 +70,9 @@ def test_clipping_biases_the_sampled_gate() -> None:
         torch.manual_seed(0)
         sampled = noisy_gate(torch.randn(400_000), target, "hard_sigmoid", level=1.0)
         assert abs(float(sampled.mean()) - mean) < 3e-3
-        assert noisy_gate(torch.randn(3), target, "hard_sigmoid", level=1.0, noise="expected").tolist() == pytest.approx(
-            [target] * 3, abs=1e-7
-        )
+        assert noisy_gate(
+            torch.randn(3), target, "hard_sigmoid", level=1.0, noise="expected"
+        ).tolist() == pytest.approx([target] * 3, abs=1e-7)
 
 
 @every_gate

@@ -108,9 +108,7 @@ def running_mean(values: Tensor, lengths: list[int], reverse: bool) -> Tensor:
 @every_shape
 @both_forms
 @pytest.mark.parametrize("given", [False, True], ids=["no-state", "state"])
-def test_with_recurrent_weights_off_it_is_the_running_mean(
-    kind: str, shape: str, is_packed: bool, given: bool
-) -> None:
+def test_with_recurrent_weights_off_it_is_the_running_mean(kind: str, shape: str, is_packed: bool, given: bool) -> None:
     """The bag of words. What the state held before is forgotten: at t = 1 the forget gate is at 0."""
     _, module = pair(kind, 4, 3, options=BAG, **SHAPES[shape])
     recurrent_weights_off(module)

@@ -152,3 +152,16 @@ def test_an_empty_batch_passes_like_in_torch() -> None:
         plain, twin = pair(kind, 3, 4, bidirectional=True)
         x = torch.zeros(2, 0, 3, dtype=torch.float64)
         assert [t.shape for t in tensors(twin(x))] == [t.shape for t in tensors(plain(x))]
+
+
+@pytest.mark.usefixtures("process_group")
+@pytest.mark.parametrize("levels", [[0.0, 0.5], [0.0, 0.0]])
+def test_parameters_of_idle_layers_have_their_gradient_under_torch_distributed(levels: list[float]) -> None:
+    """DistributedDataParallel waits for all of them, also while only some layers are at 0."""
+    _, twin = pair("GRU", 5, 3, num_layers=2, bidirectional=True)
+    mollifier.set_level(twin, levels)
+    twin.train()(torch.randn(4, 2, 5, dtype=torch.float64))[0].sum().backward()
+    idle = list(twin.get_submodule("_mollifier.layers.0").parameters())
+    assert len(idle) == 3  # a, and the projection into each direction
+    assert all(parameter.grad is not None and not parameter.grad.any() for parameter in idle)
+    assert all(parameter.grad is not None for parameter in twin.parameters())

@@ -82,7 +82,9 @@ def test_language_model(tied: bool, carry: bool) -> None:
         (kind, *rest), (kind_now, *rest_now) = before[name], after[name]
         assert kind is kind_now
         weights = 6  # position of the tensors' values, which training has changed
-        assert [part for n, part in enumerate(rest) if n != weights] == [p for n, p in enumerate(rest_now) if n != weights]
+        assert [part for n, part in enumerate(rest) if n != weights] == [
+            p for n, p in enumerate(rest_now) if n != weights
+        ]
     fresh = LanguageModel(tied)
     fresh.load_state_dict(model.state_dict(), strict=True)
     tokens = text[:5]
