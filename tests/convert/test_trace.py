@@ -127,6 +127,13 @@ def test_a_copy_traces_itself_anew(kind, again):
     assert not torch.equal(other(X), model(X))  # it computes with its own parameters
 
 
+def test_a_copy_compiles_as_a_whole_before_it_is_called():
+    torch._dynamo.reset()
+    model = mollifier.mollify(Net(), trace=True).eval()
+    compiled = torch.compile(copy.deepcopy(model), backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(X), model(X))
+
+
 def test_traced_modules_inside_traced_modules():
     assert [row[0] for row in rows(mollifier.mollify(Outer(), trace=True))] == [
         "forward(first, elu(alpha=1.0))",
@@ -152,6 +159,10 @@ def test_a_module_called_twice_has_one_noise_and_a_copy_at_each_place():
 def test_what_cannot_be_one_unit_s_function_is_left_as_it_is():
     model = mollifier.mollify(Left(), trace=True)
     assert rows(model) == [("forward(tanh)", "", "none", "tanh (1 a)")]
+    why = {row.what: row.why for row in mollifier.report(model).skipped}
+    assert "in place" in why["relu"]
+    assert "computed" in why["leaky_relu"]
+    assert "no tangent" in why["hardtanh"]
 
 
 def test_a_forward_that_cannot_be_traced_is_named_and_its_children_walked():

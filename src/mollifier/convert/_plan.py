@@ -115,7 +115,7 @@ class Planner:
             reason = NO_COPY if block is None else ""
         elif type(module) in structure.NO_TANGENT:
             reason = structure.NO_TANGENT[type(module)] if self.activations else ""
-        elif structure.is_strange(module):
+        elif structure.is_strange(module) and not structure.is_shortcut(path.rpartition(".")[2]):
             reason = UNKNOWN if self.activations and not functional_calls(type(module)) else None
         if reason:
             self._skip(path, module, reason)

@@ -149,9 +149,13 @@ class TracedSpot(Spot):
             return super().forward(*args, **kwargs)
         return traced(self)(self, *args, **kwargs)
 
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        traced(self)
+
 
 def traced(module: TracedSpot) -> Callable[..., Any]:
-    """The traced forward, made where there is none: by mollify, so that torch.compile need not, or in a model from a file."""
+    """The traced forward, made where there is none: by mollify, and in a copy or a model from a file."""
     if TRACED not in module.__dict__:
         from mollifier.convert._trace import traced_forward
 

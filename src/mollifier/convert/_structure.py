@@ -109,7 +109,7 @@ def residual_width(module: nn.Module) -> Width | None:
     registered = type(module) in _RESIDUAL_TYPES
     if not registered and not _RESIDUAL_NAME.search(type(module).__name__):
         return None
-    children = [(name, child) for name, child in module.named_children() if not _is_shortcut(name)]
+    children = [(name, child) for name, child in module.named_children() if not is_shortcut(name)]
     chain = [width for _, child in children if (width := affine_width(child)) is not None]
     norms = [child for _, child in children if isinstance(child, NORMS)]
     if len(chain) < 2 or any(one.out_units != two.in_units for one, two in pairwise(chain)):
@@ -121,13 +121,14 @@ def residual_width(module: nn.Module) -> Width | None:
     return Width(chain[0].in_units, chain[-1].out_units, chain[0].unit_dim)
 
 
-def _is_shortcut(name: str) -> bool:
+def is_shortcut(name: str) -> bool:
+    """Is a module of this name the way past a residual block?"""
     return any(word in name.lower() for word in ("shortcut", "downsample", "skip", "identity", "project"))
 
 
 def residual_units(block: nn.Module, child: str) -> int:
     """Units of one activation of a residual block: of the layer it follows, or 1 where it is called after several widths."""
-    widths = [affine_width(part) for name, part in block.named_children() if not _is_shortcut(name)]
+    widths = [affine_width(part) for name, part in block.named_children() if not is_shortcut(name)]
     sizes = [width.out_units for width in widths if width is not None and width.out_units is not None]
     own = [name for name, part in block.named_children() if has_tangent(part)]
     if child in own and len(own) == len(sizes):
