@@ -1,0 +1,57 @@
+"""Mollification as a callback for the Trainer of transformers: ``pip install 'mollifier[transformers]'``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers.trainer_callback import ExportableState, TrainerCallback
+
+from mollifier.anneal import Annealer
+from mollifier.integrations import end
+
+
+class MollifierCallback(TrainerCallback, ExportableState):
+    """Anneals a mollified model once an optimiser step, and restores it at the end.
+
+    ``Trainer(model=mollifier.mollify(model, blocks=[...]), callbacks=[MollifierCallback(k=100.0)], ...)``. The Trainer shows its
+    callbacks no loss but the one it logs, so v follows ``logging_steps``. The annealer's state is in the Trainer's checkpoints.
+
+    Args:
+        restore: Restore the plain network at the end of training, if annealing has ended by then.
+        **annealer: Arguments of `Annealer` that JSON can hold, e.g. ``k`` or ``horizon``.
+    """
+
+    def __init__(self, restore: bool = True, **annealer: Any) -> None:
+        self.restore, self.settings = restore, annealer
+        self.annealer: Annealer | None = None
+        self.saved: dict[str, Any] | None = None
+        self.loss: float | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any) -> None:
+        """Make the annealer, or take a saved one up again."""
+        self.annealer = Annealer(model, **self.settings)
+        if self.saved is not None:
+            tensors = {key: torch.tensor(self.saved[key], dtype=torch.float64) for key in ("state", "levels")}
+            self.annealer.load_state_dict({**self.saved, **tensors})
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **rest: Any) -> None:
+        """Remember the loss."""
+        self.loss = (logs or {}).get("loss", self.loss)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        """Anneal."""
+        assert self.annealer is not None
+        self.annealer.step(self.loss)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any) -> None:
+        """Restore."""
+        if self.restore and self.annealer is not None:
+            end(model, self.annealer)
+
+    def state(self) -> dict[str, Any]:
+        """For the Trainer's checkpoint, which is JSON."""
+        saved = None
+        if self.annealer is not None:
+            saved = {k: v.tolist() if isinstance(v, torch.Tensor) else v for k, v in self.annealer.state_dict().items()}
+        return {"args": {"restore": self.restore, **self.settings}, "attributes": {"saved": saved, "loss": self.loss}}
