@@ -94,6 +94,7 @@ class Annealer:
         if self.updates % self.every:
             return
         if self.k is None and self.schedule == "exponential" and not self._solve():
+            self._look()
             return
         ended = self._state[3] > 0
         levels = self._at(self.updates // self.every)
