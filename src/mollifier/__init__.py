@@ -9,7 +9,7 @@
 >>> model = mollifier.restore(model)
 """
 
-from mollifier import functional as functional, nn as nn
+from mollifier import functional as functional, landscape as landscape, nn as nn, smoothing as smoothing
 from mollifier.anneal import Annealer as Annealer
 from mollifier.convert import (
     added_parameters as added_parameters,
@@ -39,6 +39,7 @@ __all__ = [
     "frozen",
     "functional",
     "is_mollified",
+    "landscape",
     "levels",
     "linear",
     "mollify",
@@ -48,5 +49,6 @@ __all__ = [
     "report",
     "restore",
     "set_level",
+    "smoothing",
     "square_root",
 ]

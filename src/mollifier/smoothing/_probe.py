@@ -1,0 +1,75 @@
+"""Probing a function along straight lines: does it bend the wrong way, does it have a kink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+POINTS = 513
+PLACES = 48  # where a curve bends most, these many places are magnified
+ZOOM, ROUNDS = 8.0, 5
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Straight lines ``middle + t · way``, t in [-1, 1]."""
+
+    middle: Tensor
+    way: Tensor
+
+    @property
+    def rows(self) -> int:
+        """Points on all lines."""
+        return len(self.way) * POINTS
+
+    def points(self) -> Tensor:
+        """Evenly spaced points, line after line, one a row."""
+        t = torch.linspace(-1.0, 1.0, POINTS, dtype=torch.float64)
+        return (self.middle[:, None] + t[:, None] * self.way[:, None]).flatten(0, 1)
+
+
+def draw_lines(dim: int, span: float, generator: Generator) -> Lines:
+    """The whole interval in one dimension; random lines through the box in more."""
+    if dim == 1:
+        return Lines(torch.zeros(1, 1, dtype=torch.float64), torch.full((1, 1), span, dtype=torch.float64))
+    ends = span * (2.0 * torch.rand(2, 8, dim, generator=generator, dtype=torch.float64) - 1.0)
+    return Lines(ends.mean(0), 0.5 * (ends[1] - ends[0]))
+
+
+def bend(lines: Lines, values: Tensor) -> tuple[float, float]:
+    """How far the middle of a chord lies below the curve (never, for a convex one), and above it."""
+    curve = values.view(len(lines.way), POINTS, -1)
+    down = up = 0.0
+    for half in (8, 32, 128):
+        middle = 0.5 * (curve[:, 2 * half :] + curve[:, : -2 * half]) - curve[:, half:-half]
+        down, up = max(down, float(-middle.min())), max(up, float(middle.max()))
+    return down, up
+
+
+def kink(function: Callable[[Tensor], Tensor], lines: Lines) -> float:
+    """The largest jump of the slope that does not go away under a magnifying glass, relative to the slope.
+
+    The slope of a smooth function changes by h f'' between neighbours h apart, and so ever less as h shrinks.
+    """
+    count = len(lines.way)
+    step = 2.0 / (POINTS - 1)
+    values = function(lines.points()).view(count, POINTS, -1)
+    slopes = values.diff(dim=1) / step
+    size = 1.0 + float(slopes.abs().max())
+    change = slopes.diff(dim=1).abs().amax(-1)  # of the slope at inner point i + 1
+    best = change.flatten().topk(min(PLACES, change.numel())).indices
+    line, at = best // change.shape[1], -1.0 + step * (best % change.shape[1] + 1).double()
+    window = torch.arange(-20, 21, dtype=torch.float64)
+    for _ in range(ROUNDS):
+        step /= ZOOM
+        t = at[:, None] + step * window
+        x = lines.middle[line][:, None] + t[..., None] * lines.way[line][:, None]
+        near = function(x.flatten(0, 1)).view(len(t), len(window), -1)
+        slopes = near.diff(dim=1) / step
+        change = slopes.diff(dim=1).abs().amax(-1)
+        sharpest = change.argmax(1)
+        at = t.gather(1, sharpest[:, None] + 1)[:, 0]
+    return float(change.max()) / size
