@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, cross_entropy
 
 import mollifier
-from mollifier.nn.step import Sign
+from mollifier.nn import Sign
 from mollifier.smoothing import loss_of, weak_gradient
 
 BATCH = 100
@@ -78,7 +78,7 @@ def train(method: str, images: Images, setting: dict[str, float], units: int, ep
     for batch in torch.cat([torch.randperm(len(x)) for _ in range(epochs)]).split(BATCH):
         if method == "weak_gradient":
             loss_fn, parameters = loss_of(model, cross_entropy, x[batch], y[batch])
-            gradients, _ = weak_gradient(loss_fn, parameters, 0.1 * setting["width"], samples=64)
+            gradients, _ = weak_gradient(loss_fn, parameters, 0.1 * setting["width"], samples=32)
             for name, parameter in model.named_parameters():
                 parameter.grad = gradients[name]
         else:

@@ -15,6 +15,7 @@ from mollifier.nn.recurrent import (
     MollifiedRNNCell as MollifiedRNNCell,
     RecurrentOptions as RecurrentOptions,
 )
+from mollifier.nn.step import Sign as Sign, Step as Step
 from mollifier.nn.weight_noise import (
     WeightNoise as WeightNoise,
     remove_weight_noise as remove_weight_noise,
@@ -36,6 +37,8 @@ __all__ = [
     "MollifiedRNNCell",
     "NoisyActivation",
     "RecurrentOptions",
+    "Sign",
+    "Step",
     "WeightNoise",
     "remove_weight_noise",
     "weight_noise",
