@@ -24,8 +24,8 @@ test: lint
 	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
 
 lint: $(VENV)/.ready
-	$(BIN)/ruff format --check src tests examples
-	$(BIN)/ruff check src tests examples
+	$(BIN)/ruff format --check src tests examples benchmarks conftest.py
+	$(BIN)/ruff check src tests examples benchmarks conftest.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -1,0 +1,87 @@
+"""A loss over data as a function of the parameters, in chunks of bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import vmap
+
+from mollifier.smoothing import loss_of
+from mollifier.smoothing._vectorise import LossFunction, one_number
+
+Vector = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A loss, the mean of those of its parts, and where it stands. Made by `objective`.
+
+    Attributes:
+        parameters: The tensors, by name, without a graph.
+        parts: The loss of each chunk of the data, and its share.
+    """
+
+    parameters: Vector
+    parts: Sequence[tuple[LossFunction, float]]
+
+    def __call__(self, parameters: Vector | None = None) -> Tensor:
+        """The loss, here or at other parameters; no gradient."""
+        values = self.parameters if parameters is None else parameters
+        with torch.no_grad():
+            return torch.stack([share * one_number(part(values)) for part, share in self.parts]).sum()
+
+    def at(self, moved: Vector) -> Tensor:
+        """The loss at many parameters, stacked in front, at once. A single one goes without vmap."""
+        if len(next(iter(moved.values()))) == 1:
+            return self({name: value[0] for name, value in moved.items()})[None]
+        with torch.no_grad():
+            found = [share * vmap(lambda p, part=part: one_number(part(p)))(moved) for part, share in self.parts]
+            return torch.stack(found).sum(0)
+
+    @property
+    def size(self) -> int:
+        """How many numbers the parameters are."""
+        return sum(tensor.numel() for tensor in self.parameters.values())
+
+
+def objective(model: nn.Module, criterion: Callable[..., Tensor], *data: Tensor, chunk: int | None = None) -> Objective:
+    """The loss of a model over data, for `surface`, `extremes` and `trace`.
+
+        >>> import torch
+        >>> from mollifier.landscape import objective
+        >>> model, x, y = torch.nn.Linear(4, 1), torch.randn(10, 4), torch.randn(10, 1)
+        >>> whole = objective(model, torch.nn.functional.mse_loss, x, y)
+        >>> torch.allclose(whole(), objective(model, torch.nn.functional.mse_loss, x, y, chunk=3)())
+        True
+
+    Args:
+        model: Any module that gives the same result twice: in eval() (expected noise), or inside `mollifier.frozen`.
+        criterion: ``(output, target) -> loss``, the mean over the examples.
+        *data: The inputs and, last, the target: tensors with the examples in front.
+        chunk: Examples at once; all by default. It bounds the memory. Frozen noise is drawn for a chunk and used for each.
+    """
+    if len(data) < 2 or any(len(part) != len(data[0]) for part in data):
+        shapes = [tuple(part.shape) for part in data]
+        raise ValueError(
+            f"objective: data of shapes {shapes}; expected inputs and target, each with the examples in front"
+        )
+    if chunk is not None and chunk < 1:
+        raise ValueError(f"chunk={chunk}: expected at least 1")
+    count = len(data[0])
+    chunks = list(zip(*(torch.split(part, chunk or count) for part in data), strict=True))
+    parts = [(loss_of(model, criterion, *batch)[0], len(batch[0]) / count) for batch in chunks]
+    parameters = {name: tensor.detach() for name, tensor in loss_of(model, criterion, *chunks[0])[1].items()}
+    made = Objective(parameters, parts)
+    # twice, before any vmap: frozen noise is drawn here, and other noise is found out
+    first, second = made(), made()
+    if not torch.equal(first, second) and not bool(first.isnan()):
+        raise ValueError(
+            f"objective: the model gave {float(first):g} and then {float(second):g} for the same data. Call model.eval(), or stay inside "
+            "mollifier.frozen(model): a landscape needs a function."
+        )
+    if not bool(first.isfinite()):
+        raise ValueError(f"objective: the loss is {float(first):g}")
+    return made
