@@ -64,8 +64,9 @@ def test_a_group_of_one_is_like_none():
     for loss in (1.0, 0.3, 2.0):
         together.step(loss)
         alone.step(loss)
-    assert together.loss_average == alone.loss_average
-    assert together.levels == alone.levels
+    # plain numbers on the host and tensors on the device may differ in their last digit
+    assert together.loss_average == pytest.approx(alone.loss_average, rel=1e-12)
+    assert together.levels == pytest.approx(alone.levels, rel=1e-12)
 
 
 def test_each_rank_can_keep_its_own_average(ranks):

@@ -108,6 +108,39 @@ def solve_k(updates: float, layers: int, v: float, stop_at: float) -> float:
     return low * updates / v
 
 
+def check_settings(
+    schedule: Any,
+    name: str | None,
+    k: float | None,
+    horizon: float | None,
+    loss_average: float | None,
+    stop_at: float | None,
+    then: str,
+    every: int,
+    layers: int,
+) -> None:
+    """Refuse settings of an Annealer that make no sense."""
+    if name is None and not callable(schedule):
+        raise ValueError(f"schedule={schedule!r}: expected one of {', '.join(BUILT_IN)}, or a function")
+    if k is not None and (horizon is not None or name != "exponential"):
+        raise ValueError("k belongs to the exponential schedule, and stands instead of a horizon: give one of them")
+    if horizon is None and name not in ("exponential", None):
+        raise ValueError(f"schedule={name!r} needs horizon=…, the number of updates to anneal over")
+    for what, value in (("k", k), ("horizon", horizon), ("every", every)):
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"{what}={value}: expected a number above 0")
+    if loss_average is not None and not 0.0 <= loss_average < 1.0:
+        raise ValueError(f"loss_average={loss_average}: expected a decay in [0, 1), or None to fix v to 1")
+    if then not in ("plain", "hold"):
+        raise ValueError(f"then={then!r}: expected 'plain' or 'hold'")
+    if stop_at is not None and not 0.0 <= stop_at < layers:
+        raise ValueError(f"stop_at={stop_at}: expected 0 <= stop_at < {layers}, the number of blocks")
+    if stop_at == 0 and horizon is not None and name == "exponential":
+        raise ValueError(
+            "horizon with stop_at=0: the exponential schedule never reaches 0; give k, or a stop_at above 0"
+        )
+
+
 def _progress(t: float, layer: Number, layers: int, horizon: float) -> Any:
     if not horizon > 0:
         raise ValueError(f"horizon={horizon}: expected a number of updates above 0")
