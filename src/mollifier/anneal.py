@@ -221,12 +221,16 @@ class Annealer:
 
     def _write(self) -> None:
         """Set the levels without asking the device for anything."""
+        targets, sources = [], []
         for group, level in zip(self._groups, self._levels.unbind(), strict=True):
             for module in group:
-                module.level.copy_(level)
-                module.active = True
+                targets.append(module.level)
+                sources.append(level)
+                if not module.active:
+                    module.active = True
                 if (clock := module._buffers.get("clock")) is not None:  # recurrent layers with time="annealing"
                     clock.fill_(self.updates // self.every)
+        torch._foreach_copy_(targets, sources)  # one call for all
 
     def _look(self) -> None:
         skipped = self.skipped_losses
