@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Two test processes on two cores: one thread each.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo test lint docs figures clean
+.PHONY: demo test lint docs figures bench sanitize clean
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.11 …")'
@@ -28,6 +28,22 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff check src tests examples benchmarks conftest.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+bench: $(VENV)/.ready
+	$(BIN)/python -m benchmarks
+
+# The native code under gcc's sanitizers: the kernel tests under AddressSanitizer and UBSan, a driver under ThreadSanitizer.
+SANITIZED := g++ -g -fsanitize=address,undefined -fno-sanitize-recover=undefined
+CSRC := src/mollifier/kernels/csrc
+sanitize: $(VENV)/.ready
+	mkdir -p build
+	g++ -g -O2 -std=c++17 -march=native -fopenmp -fsanitize=thread -c tests/kernels/sanitize/threads.cpp -o build/threads.o
+	for name in unit linear recurrent; do g++ -g -O2 -std=c++17 -march=native -fopenmp -fsanitize=thread -c $(CSRC)/$$name.cpp -o build/$$name.o || exit 1; done
+	g++ -fsanitize=thread build/threads.o build/unit.o build/linear.o build/recurrent.o -o build/threads -lpthread
+	TSAN_OPTIONS=halt_on_error=1 build/threads
+	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so) $$(g++ -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0 CXX="$(SANITIZED)" MOLLIFIER_CACHE=build/sanitized $(TEST_ENV) \
+	$(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels/native --deselect tests/kernels/native/test_build.py
 
 docs: $(VENV)/.ready
 	$(BIN)/pip install --quiet --editable '.[docs]'

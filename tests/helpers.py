@@ -8,6 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mollifier import kernels
+from mollifier.functional import normal_like
+from mollifier.kernels._library import draw_seed
+
 
 def mlp(*widths: int, activation: type[nn.Module] = nn.Sigmoid) -> nn.Sequential:
     """Linear layers with activations between them: mlp(4, 6, 2) has one hidden layer."""
@@ -57,3 +61,10 @@ def snapshot(model: nn.Module) -> dict[str, Any]:
 
 def doubles(values: list[float]) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
+
+
+def normal_drawn(x: Tensor) -> Tensor:
+    """The |ξ| that a module draws for x from here on, by whatever backend serves."""
+    if kernels.serves(x):
+        return kernels.noise(draw_seed(), x.numel())[0].to(x.dtype).view_as(x)
+    return normal_like(x).abs()

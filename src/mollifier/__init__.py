@@ -9,7 +9,13 @@
 >>> model = mollifier.restore(model)
 """
 
-from mollifier import functional as functional, landscape as landscape, nn as nn, smoothing as smoothing
+from mollifier import (
+    functional as functional,
+    kernels as kernels,
+    landscape as landscape,
+    nn as nn,
+    smoothing as smoothing,
+)
 from mollifier.anneal import Annealer as Annealer
 from mollifier.convert import (
     added_parameters as added_parameters,
@@ -39,6 +45,7 @@ __all__ = [
     "frozen",
     "functional",
     "is_mollified",
+    "kernels",
     "landscape",
     "levels",
     "linear",

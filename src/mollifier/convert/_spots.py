@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from mollifier.nn import Copy, Levelled, NoisyActivation
+from mollifier.nn._fused import run
 from mollifier.nn._levelled import Added
 from mollifier.nn.block import around
 from mollifier.nn.recurrent import CellForward, RecurrentForward
@@ -130,13 +131,17 @@ class SequentialSpot(HiddenHolder):
     def forward(self, input: Tensor) -> Tensor:
         holder = self._mollifier
         copies = cast(nn.ModuleDict, holder.copies)
-        below, stop = input, -1
-        for index, module in enumerate(self):
-            if index in holder.starts:
-                below, stop = input, holder.starts[index]
-            input = module(input)
-            if index == stop:
-                input = copies[str(index)](below, input)
+        modules, index = list(self), 0
+        while index < len(modules):
+            stop = holder.starts.get(index, -1)
+            if stop < 0:
+                input = modules[index](input)
+                index += 1
+            else:
+                last = modules[stop]
+                noise = last._mollifier.noise if isinstance(last, ActivationSpot) else None
+                input = run(modules[index : stop + 1], noise, cast(Copy, copies[str(stop)]), input)
+                index = stop + 1
         return input
 
 

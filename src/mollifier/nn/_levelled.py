@@ -87,6 +87,12 @@ class Levelled(nn.Module):
         mode = self.train_noise if self.training else self.eval_noise
         return self.frozen.draw(draw, like) if self.frozen is not None and mode == "sample" else mode
 
+    def sampled(self) -> bool:
+        """Is noise drawn afresh at this moment? Then the native kernels may draw it."""
+        return (
+            self.active and self.frozen is None and (self.train_noise if self.training else self.eval_noise) == "sample"
+        )
+
     def normal(self, like: Tensor) -> Noise | Tensor:
         """Noise of the push."""
         return self.noise(normal_like, like)
@@ -101,10 +107,8 @@ class Levelled(nn.Module):
         Under torch.distributed its own parameters are tied to it with a gradient of zero, since
         DistributedDataParallel waits for every parameter's gradient at every step.
         """
-        if self.training and torch.is_grad_enabled() and torch.distributed.is_initialized():
-            own = [parameter for parameter in self.parameters() if parameter.requires_grad]
-            if own and out.requires_grad:
-                return cast(Tensor, _Tie.apply(out, *own))  # type: ignore[no-untyped-call]
+        if self.training and out.requires_grad and torch.distributed.is_initialized():
+            return tie(out, list(self.parameters()))
         return out
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Levelled:
@@ -136,6 +140,14 @@ class Added(nn.Module):
         if not any(key.startswith(prefix) for key in state_dict):
             state_dict.update({prefix + key: value for key, value in self.state_dict().items()})
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def tie(out: Tensor, parameters: list[nn.Parameter]) -> Tensor:
+    """Out, of which the parameters have a gradient of zero."""
+    own = [parameter for parameter in parameters if parameter.requires_grad]
+    if own and torch.is_grad_enabled():
+        return cast(Tensor, _Tie.apply(out, *own))  # type: ignore[no-untyped-call]
+    return out
 
 
 class _Tie(torch.autograd.Function):

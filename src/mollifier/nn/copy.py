@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mollifier import functional
+from mollifier import functional, kernels
 from mollifier.functional import Noise
 from mollifier.nn._levelled import Levelled
 
@@ -81,12 +81,28 @@ class Copy(Levelled):
     def forward(self, below: Tensor, above: Tensor) -> Tensor:
         if not self.active and not self.residual:
             return self.idle(above)
+        if self.sampled() and kernels.serves(above):
+            short, in_units = self.unpadded(below, above)
+            spec = kernels.Spec(
+                None, float(self.level), unit_dim=self.unit_dim, in_units=in_units, residual=self.residual
+            )
+            return kernels.fused_unit(above, short, None, spec)
         short = self.shortcut(below, above)
         if self.residual:
             above = above + short
         if not self.active:
             return self.idle(above)
         return functional.copy_mix(short, above, level=self.level, noise=self.uniform(above))
+
+    def unpadded(self, below: Tensor, above: Tensor) -> tuple[Tensor, int]:
+        """What is copied, for kernels that pad it themselves, and its units."""
+        if self.projection is None and below.dim() == above.dim():
+            fixed, rest = below.dim() + self.unit_dim, above.dim() + self.unit_dim + 1
+            if below.shape[:fixed] == above.shape[:fixed] and below.shape[rest:] == above.shape[rest:]:
+                units = below.shape[self.unit_dim]
+                if units == above.shape[self.unit_dim] or (self.rule == "pad" and units == self.in_units):
+                    return below, units
+        return self.shortcut(below, above), above.shape[self.unit_dim]
 
     def shortcut(self, below: Tensor, above: Tensor) -> Tensor:
         """What is copied: below, pooled, padded or projected to the shape of above."""

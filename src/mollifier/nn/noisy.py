@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mollifier import functional
+from mollifier import functional, kernels
 from mollifier.activations import Activation, activation as find, add, hard_sigmoid
 from mollifier.functional import Noise, Push
 from mollifier.nn._levelled import Levelled
@@ -62,6 +62,11 @@ class NoisyActivation(Levelled):
     def forward(self, x: Tensor) -> Tensor:
         if not self.active:
             return self.idle(self.activation.f(x))
+        if self.sampled() and self.fits(x) and kernels.serves(x):
+            act = kernels.struct(self.activation)
+            if act is not None:
+                spec = kernels.Spec(act, float(self.level), self.c, self.push, self.unit_dim)
+                return kernels.fused_unit(x, None, self.a, spec)
         return functional.noisy_activation(
             x,
             self.activation,
@@ -72,11 +77,15 @@ class NoisyActivation(Levelled):
             push=self.push,
         )
 
+    def fits(self, x: Tensor) -> bool:
+        """Has x the units that there are a for?"""
+        return x.dim() >= -self.unit_dim and (self.units == 1 or x.shape[self.unit_dim] == self.units)
+
     def a_for(self, x: Tensor) -> Tensor:
         """The a, shaped to meet x."""
         if self.units == 1:
             return self.a
-        if x.dim() < -self.unit_dim or x.shape[self.unit_dim] != self.units:
+        if not self.fits(x):
             raise ValueError(
                 f"NoisyActivation has {self.units} units on dimension {self.unit_dim}, but its input has shape "
                 f"{tuple(x.shape)}. Give units=1 to share one a, or the right units and unit_dim."

@@ -1,4 +1,4 @@
-"""The reference implementation: a loop over the steps, readable first."""
+"""The reference implementation: a loop over the steps, readable first. The native kernels stand in for it where they serve."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from mollifier import functional
 from mollifier.activations import Activation, activation, hard_sigmoid
 from mollifier.functional import Gate, Noise
+from mollifier.nn.recurrent import _native
 from mollifier.nn.recurrent._layer import LayerMollifier, RecurrentMollifier, kind_and_gate
 from mollifier.nn.recurrent._sequence import Sequence, State
 
@@ -130,16 +131,21 @@ def run(module: nn.RNNBase, added: RecurrentMollifier | None, sequence: Sequence
     for number in range(module.num_layers):
         layer = added.layer(number) if added is not None else None
         noisy = layer if layer is not None and layer.active else None
-        noise = noisy.draw(rows) if noisy is not None else None
+        native = _native.serves(module, noisy, rows)
+        noise = noisy.draw(rows) if noisy is not None and not native else None
         outputs = []
         for direction in range(directions):
             index = number * directions + direction
-            steps = plain_steps(module, len(sequence.sizes))
-            if added is not None and noisy is not None and noise is not None:
+            state, inverse = tuple(part[index] for part in sequence.state), None
+            if added is not None and noisy is not None:
                 inverse = inverse_time(added, noisy, positions[direction], sequence, direction, module.training)
-                steps = noisy_steps(module, noisy, direction, inverse, noise, sequence.sizes)
-            state = tuple(part[index] for part in sequence.state)
-            out, final = one_direction(module, index, rows, sequence.sizes, state, steps)
+            if native:
+                out, final = _native.one_direction(module, noisy, index, rows, sequence.sizes, state, inverse)
+            else:
+                steps = plain_steps(module, len(sequence.sizes))
+                if noisy is not None and noise is not None and inverse is not None:
+                    steps = noisy_steps(module, noisy, direction, inverse, noise, sequence.sizes)
+                out, final = one_direction(module, index, rows, sequence.sizes, state, steps)
             if noisy is not None:
                 out = noisy.copy_below(direction, rows, out, examples, batch)
             elif layer is not None:

@@ -1,0 +1,94 @@
+"""The lines of the table, one process a backend and number of threads: ``python -m benchmarks.lines --threads 1``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import mollifier
+from benchmarks.models import at, mlp, mollified, sequence, training
+from benchmarks.timing import Ratio, compare
+from mollifier import functional, kernels
+from mollifier.activations import activation
+
+
+def unit(shape: tuple[int, ...], a: Tensor, x: Tensor, below: Tensor) -> Tensor:
+    """Noisy activation and copy, by whatever backend serves."""
+    act = kernels.struct(activation("sigmoid"))
+    if kernels.serves(x) and act is not None:
+        unit_dim = -1 if len(shape) == 2 else -3
+        return kernels.fused_unit(x, below, a, kernels.Spec(act, 0.5, 20.0, "paper", unit_dim, shape[unit_dim]))
+    shaped = a if len(shape) == 2 else a.view(-1, 1, 1)
+    above = functional.noisy_activation(x, "sigmoid", level=0.5, a=shaped)
+    return functional.copy_mix(below, above, level=0.5)
+
+
+def units() -> list[Ratio]:
+    found = []
+    for shape in ((128, 200), (500, 100), (32, 64, 32, 32)):
+        x, below = torch.randn(shape, requires_grad=True), torch.randn(shape, requires_grad=True)
+        a = torch.empty(shape[1]).uniform_(-2, 2).requires_grad_()
+        grad = torch.randn(shape)
+        found += compare(
+            f"unit {'×'.join(map(str, shape))}",
+            {
+                "sigmoid": lambda x=x, grad=grad: torch.autograd.grad(torch.sigmoid(x), x, grad),
+                "dropout(sigmoid)": lambda x=x, grad=grad: torch.autograd.grad(F.dropout(torch.sigmoid(x)), x, grad),
+                "mollified": lambda s=shape, x=x, b=below, a=a, g=grad: torch.autograd.grad(
+                    unit(s, a, x, b), (x, b, a), g
+                ),
+            },
+            rounds=400,
+        )
+    return found
+
+
+def network(name: str, inputs: int) -> list[Ratio]:
+    """A step of the MLP at several levels, with the first layer's copy and without."""
+    torch.manual_seed(0)
+    plain = mlp(inputs)
+    inner, whole = mollified(plain, whole=False), mollified(plain)
+    steps: dict[str, Any] = {
+        "plain": training(plain, inputs),
+        "dropout 0.5": training(mlp(inputs, dropout=True), inputs),
+    }
+    for label, model in (("hidden layers", inner), ("all layers", whole)):
+        step = training(model, inputs)
+        for level in (0.0, 0.5, 0.9, 0.99, 1.0):
+            steps[f"{label}, p = {level:g}"] = at(level, model, step)
+    return compare(f"{name} MLP", steps, seconds=10.0)
+
+
+def recurrent(kind: str, size: int, length: int) -> list[Ratio]:
+    torch.manual_seed(0)
+    plain = getattr(nn, kind)(size, size, num_layers=2)
+    ours = mollifier.mollify(getattr(nn, kind)(size, size, num_layers=2), level=0.5)
+    hard = getattr(mollifier.nn, f"HardSigmoid{kind}")(size, size, num_layers=2)
+    candidates = {f"nn.{kind}": plain, "mollified": ours, "hard-sigmoid, plain": hard}
+    return compare(
+        f"{kind} {size}", {name: sequence(module, size, length, 20) for name, module in candidates.items()}, 60, 6.0
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--eager", action="store_true", help="only the lines that have a bar for the eager fallback")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    found = network("Pentomino", 4096)
+    if not given.eager:
+        found = units() + found + network("parity", 40)
+    for kind, size, length in (("LSTM", 200, 20), ("LSTM", 650, 35), ("GRU", 200, 20), ("GRU", 650, 35)):
+        if not given.eager or (kind, size) == ("LSTM", 200):
+            found += recurrent(kind, size, length)
+    print(json.dumps([each.as_dict() for each in found]))
+
+
+if __name__ == "__main__":
+    main()

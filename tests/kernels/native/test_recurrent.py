@@ -1,0 +1,114 @@
+"""Whole sequences of an LSTM or GRU layer against the reference loop with the same noise."""
+
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from torch import nn
+
+import mollifier
+from mollifier import kernels
+from mollifier.kernels._library import draw_seed
+from mollifier.nn.recurrent import RecurrentMollifier, _native, _run
+from mollifier.nn.recurrent._sequence import Sequence
+from tests.kernels.native.helpers import TOLERANCE, assert_near
+
+MODULES = {
+    ("LSTM", "sigmoid"): nn.LSTM,
+    ("LSTM", "hard_sigmoid"): mollifier.nn.HardSigmoidLSTM,
+    ("GRU", "sigmoid"): nn.GRU,
+    ("GRU", "hard_sigmoid"): mollifier.nn.HardSigmoidGRU,
+}
+
+
+def same(kind, gate, dtype, sizes, hidden, direction, bias, level, options, seed):
+    """One layer and direction by both, with the same draws; level None is a plain layer."""
+    torch.manual_seed(seed)
+    module = MODULES[kind, gate](5, hidden, bidirectional=True, bias=bias, dtype=dtype)
+    rows = torch.randn(sum(sizes), 5, dtype=dtype, requires_grad=True)
+    parts = 2 if kind == "LSTM" else 1
+    state = tuple(torch.randn(sizes[0], hidden, dtype=dtype, requires_grad=True) for _ in range(parts))
+    steps, layer, inverse, inputs = _run.plain_steps(module, len(sizes)), None, None, [rows, *state]
+    noisy_parts = (3, 2) if kind == "LSTM" else (2, 1)
+    torch.manual_seed(seed + 1)
+    normal, _ = kernels.noise(draw_seed(), len(rows) * sum(noisy_parts) * hidden)
+    normal = normal.to(dtype).view(len(rows), 1, -1, hidden).expand(-1, 2, -1, -1)
+    if level is not None:
+        added = RecurrentMollifier(module, options, level=level)
+        layer = added.layer(0)
+        sequence = Sequence(rows, sizes, (), False, None, True)
+        inverse = _run.inverse_time(added, layer, sequence.positions(direction), sequence, direction, True)
+        noise = (normal[:, :, : noisy_parts[0]], normal[:, :, noisy_parts[0] :])
+        steps = _run.noisy_steps(module, layer, direction, inverse, noise, sizes)
+        inputs += [layer.a] if layer.a is not None else []
+    inputs += [getattr(module, name) for name in module._all_weights[direction]]
+    assert _native.serves(module, layer, rows)
+    torch.manual_seed(seed + 1)
+    out, final = _native.one_direction(module, layer, direction, rows, sizes, state, inverse)
+    wanted_out, wanted_final = _run.one_direction(module, direction, rows, sizes, state, steps)
+    got, wanted = [out, *final], [wanted_out, *wanted_final]
+    grads = [torch.randn_like(each) for each in wanted]
+    got += torch.autograd.grad(got, inputs, grads)
+    wanted += torch.autograd.grad(wanted, inputs, grads)
+    assert_near(got, wanted, 3 * TOLERANCE[dtype])
+
+
+@given(
+    kind=st.sampled_from(["LSTM", "GRU"]),
+    gate=st.sampled_from(["sigmoid", "hard_sigmoid"]),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    sizes=st.lists(st.integers(1, 6), min_size=1, max_size=6).map(lambda sizes: sorted(sizes, reverse=True)),
+    hidden=st.integers(1, 20),
+    direction=st.integers(0, 1),
+    bias=st.booleans(),
+    level=st.sampled_from([None, 1.0]) | st.floats(0.01, 0.95),
+    gates=st.booleans(),
+    activations=st.booleans(),
+    push=st.sampled_from(["paper", "odds"]),
+    seed=st.integers(0, 2**20),
+)
+@settings(max_examples=150)
+def test_equals_the_reference_loop_with_its_noise(
+    kind, gate, dtype, sizes, hidden, direction, bias, level, gates, activations, push, seed
+):
+    options = mollifier.nn.RecurrentOptions(gates=gates, activations=activations, copy=False, push=push)
+    same(kind, gate, dtype, sizes, hidden, direction, bias, level, options, seed)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_at_a_real_size(kind):
+    options = mollifier.nn.RecurrentOptions(copy=False)
+    same(kind, "sigmoid", torch.float64, [20] * 7 + [11, 3], 130, 1, True, 0.5, options, 3)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_gradcheck(kind):
+    module = getattr(mollifier.nn, f"Mollified{kind}")(3, 4, level=0.5, dtype=torch.float64)
+    x = torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)
+    assert _native.serves(module, module._mollifier.layer(0), x)
+
+    def run(x):
+        torch.manual_seed(2)
+        return module(x)[0]
+
+    assert torch.autograd.gradcheck(run, (x,))
+
+
+def test_a_whole_module_uses_them_and_its_noise_follows_the_seed():
+    lstm = mollifier.nn.MollifiedLSTM(6, 10, num_layers=2, bidirectional=True, level=0.5)
+    x = torch.randn(7, 3, 6)
+    torch.manual_seed(1)
+    first = lstm(x)[0]
+    assert type(first.grad_fn).__name__ != "StackBackward0"
+    torch.manual_seed(1)
+    assert torch.equal(first, lstm(x)[0])
+    assert not torch.equal(first, lstm(x)[0])
+
+
+def test_nan_is_not_hidden():
+    gru = mollifier.nn.MollifiedGRU(3, 4, level=0.5, options=mollifier.nn.RecurrentOptions(copy=False))
+    x = torch.randn(5, 2, 3)
+    x[2, 0, 1] = float("nan")
+    out, _ = gru(x)
+    assert out[2:, 0].isnan().all()
+    assert not out[:2].isnan().any()
+    assert not out[:, 1].isnan().any()
