@@ -91,7 +91,7 @@ class Annealer:
         if self._ended:
             return
         self.updates += 1
-        # On the CPU plain numbers are ten times as fast; over ranks and on accelerators everything stays on the device.
+        # On the CPU plain numbers are faster than tensors of one; over ranks and on accelerators everything stays on the device.
         near = self._near and not (self.distributed and torch.distributed.is_initialized())
         if loss is not None and self.beta is not None:
             (self._observe_near if near else self._observe)(loss, self.beta)

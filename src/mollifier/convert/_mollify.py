@@ -146,10 +146,10 @@ def restore(model: nn.Module, *, force: bool = False) -> nn.Module:
     if not spots:
         raise ValueError(f"restore: {type(model).__name__} was not mollified by mollify(): it is what it was already")
     if not force:
-        above = [round(level, 4) for level in levels(model)]
-        if any(level > 0 for level in levels(model)):
+        present = levels(model)
+        if any(present):
             raise ValueError(
-                f"restore: levels are {above}, so the plain network is not yet what was trained. Anneal to 0 (annealer.finish(), "
+                f"restore: levels are {[round(level, 4) for level in present]}, so the plain network is not yet what was trained. Anneal to 0 (annealer.finish(), "
                 "set_level(model, 0)) and train on, or restore(model, force=True)."
             )
         if any(isinstance(part, Copy) and part.residual for part in model.modules()):

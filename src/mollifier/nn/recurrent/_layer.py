@@ -210,3 +210,20 @@ def kind_and_gate(module: nn.Module) -> tuple[str, Gate]:
     if isinstance(module, nn.RNNBase):
         return module.mode.split("_")[0], gate
     return next(kind for kind in PARTS if isinstance(module, getattr(nn, f"{kind}Cell"))), gate
+
+
+class Built(nn.Module):
+    """Adds the mollifier to what the plain class builds, in front of it and of its mollified forward."""
+
+    def __init__(
+        self,
+        *args: Any,
+        level: float = 1.0,
+        options: RecurrentOptions | None = None,
+        train_noise: Noise = "sample",
+        eval_noise: Noise = "expected",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        settings: dict[str, Any] = {"level": level, "train_noise": train_noise, "eval_noise": eval_noise}
+        self._mollifier = RecurrentMollifier(self, options or RecurrentOptions(), **settings)

@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mollifier.functional import Noise
-from mollifier.nn.recurrent._layer import RecurrentMollifier, RecurrentOptions, kind_and_gate
+from mollifier.nn.recurrent._layer import Built, RecurrentMollifier, kind_and_gate
 from mollifier.nn.recurrent._run import STEPS, NoisyStep, activation_of
 from mollifier.nn.recurrent._sequence import State
 
@@ -77,24 +76,7 @@ class CellForward(nn.RNNCellBase):
         return torch.ones((), dtype=torch.int64, device=self.weight_ih.device) if before is None else before + 1
 
 
-class _BuiltCell(CellForward):
-    """Adds the mollifier to what the plain class builds."""
-
-    def __init__(
-        self,
-        *args: Any,
-        level: float = 1.0,
-        options: RecurrentOptions | None = None,
-        train_noise: Noise = "sample",
-        eval_noise: Noise = "expected",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        settings: dict[str, Any] = {"level": level, "train_noise": train_noise, "eval_noise": eval_noise}
-        self._mollifier = RecurrentMollifier(self, options or RecurrentOptions(), **settings)
-
-
-class MollifiedLSTMCell(_BuiltCell, nn.LSTMCell):
+class MollifiedLSTMCell(Built, CellForward, nn.LSTMCell):
     """An `nn.LSTMCell`, mollified; further arguments as `MollifiedLSTM`.
 
     >>> import torch, mollifier
@@ -104,7 +86,7 @@ class MollifiedLSTMCell(_BuiltCell, nn.LSTMCell):
     """
 
 
-class MollifiedGRUCell(_BuiltCell, nn.GRUCell):
+class MollifiedGRUCell(Built, CellForward, nn.GRUCell):
     """An `nn.GRUCell`, mollified; further arguments as `MollifiedLSTM`.
 
     >>> import torch, mollifier
@@ -113,7 +95,7 @@ class MollifiedGRUCell(_BuiltCell, nn.GRUCell):
     """
 
 
-class MollifiedRNNCell(_BuiltCell, nn.RNNCell):
+class MollifiedRNNCell(Built, CellForward, nn.RNNCell):
     """An `nn.RNNCell`, mollified; further arguments as `MollifiedLSTM`.
 
     >>> import torch, mollifier

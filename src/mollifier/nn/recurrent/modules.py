@@ -7,8 +7,8 @@ from typing import Any
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
-from mollifier.functional import Gate, Noise
-from mollifier.nn.recurrent._layer import LayerMollifier, RecurrentMollifier, RecurrentOptions
+from mollifier.functional import Gate
+from mollifier.nn.recurrent._layer import Built, LayerMollifier, RecurrentMollifier
 from mollifier.nn.recurrent._run import run
 from mollifier.nn.recurrent._sequence import read, write
 
@@ -64,24 +64,7 @@ class HardSigmoidGRU(PlainGates, nn.GRU):
     gate: Gate = "hard_sigmoid"
 
 
-class _Built(RecurrentForward):
-    """Adds the mollifier to what the plain class builds."""
-
-    def __init__(
-        self,
-        *args: Any,
-        level: float = 1.0,
-        options: RecurrentOptions | None = None,
-        train_noise: Noise = "sample",
-        eval_noise: Noise = "expected",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        settings: dict[str, Any] = {"level": level, "train_noise": train_noise, "eval_noise": eval_noise}
-        self._mollifier = RecurrentMollifier(self, options or RecurrentOptions(), **settings)
-
-
-class MollifiedLSTM(_Built, nn.LSTM):
+class MollifiedLSTM(Built, RecurrentForward, nn.LSTM):
     """An `nn.LSTM` with its arguments, parameter names and results, mollified layer by layer.
 
         >>> import torch, mollifier
@@ -100,7 +83,7 @@ class MollifiedLSTM(_Built, nn.LSTM):
     """
 
 
-class MollifiedGRU(_Built, nn.GRU):
+class MollifiedGRU(Built, RecurrentForward, nn.GRU):
     """An `nn.GRU`, mollified layer by layer; arguments as `MollifiedLSTM`.
 
     >>> import torch, mollifier
@@ -109,7 +92,7 @@ class MollifiedGRU(_Built, nn.GRU):
     """
 
 
-class MollifiedRNN(_Built, nn.RNN):
+class MollifiedRNN(Built, RecurrentForward, nn.RNN):
     """An `nn.RNN` (tanh or ReLU), mollified layer by layer; arguments as `MollifiedLSTM`.
 
     >>> import torch, mollifier
