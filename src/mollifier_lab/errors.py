@@ -1,0 +1,43 @@
+"""What is said to the user, without a traceback."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class LabError(Exception):
+    """Something the user can put right: what was given, what was expected, what to do."""
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """The nearest known names, as the end of a message; empty if none is near.
+
+    >>> did_you_mean("paritty", ["parity", "ptb"])
+    " (did you mean 'parity'?)"
+    """
+    near = difflib.get_close_matches(given, list(known), n=2, cutoff=0.5)
+    return f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
+
+
+def pick(kind: str, given: str, table: Mapping[str, T]) -> T:
+    """The entry of a table, or an error that names what there is.
+
+    >>> pick("task", "ptb", {"ptb": 1})
+    1
+    """
+    if given not in table:
+        hint = did_you_mean(given, table)
+        raise LabError(f"there is no {kind} {given!r}{hint}; expected one of: {', '.join(table)}")
+    return table[given]
+
+
+class Interrupted(LabError):
+    """The run was told to stop, and has saved."""
+
+
+class Busy(LabError):
+    """Another process works on this run."""

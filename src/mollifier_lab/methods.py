@@ -1,0 +1,101 @@
+"""What is compared: each method as a choice of architecture and of what is mollified. No torch here: `mollifier methods` is instant.
+
+>>> METHODS["mollified-residual"].architecture
+'residual'
+>>> [method.name for method in applicable("ptb")][:3]
+['plain', 'residual', 'stochastic-depth']
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mollifier_lab.errors import LabError, pick
+
+Architecture = Literal["plain", "batch-norm", "residual", "residual-bn", "highway", "stochastic-depth", "dropout"]
+EVERY = ("parity", "pentomino", "mnist", "cifar10", "ptb", "characters")
+MLPS = ("parity", "pentomino", "mnist")
+RECURRENT = ("ptb", "characters")
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to train a task's network.
+
+    Attributes:
+        name: As the command takes it.
+        title: As tables and plots show it.
+        summary: One sentence.
+        architecture: The network that is built.
+        tasks: Where it applies.
+        mollify: Keywords of `mollifier.mollify`, or None: not mollified. ``recurrent`` holds keywords of `RecurrentOptions`.
+        weight_noise: Gaussian noise on the weights, annealed: Monte-Carlo mollification (appendix A).
+        per_sample: Stochastic depth drops a layer for each sample, not for the batch.
+        knobs: Settings beyond the learning rate that this method has, and that a search varies.
+    """
+
+    name: str
+    title: str
+    summary: str
+    architecture: Architecture = "plain"
+    tasks: tuple[str, ...] = EVERY
+    mollify: dict[str, object] | None = None
+    weight_noise: bool = False
+    per_sample: bool = False
+    knobs: tuple[str, ...] = ()
+
+    @property
+    def annealed(self) -> bool:
+        """Does an annealer drive it?"""
+        return self.mollify is not None or self.weight_noise
+
+
+_ALL = (
+    Method("plain", "plain", "The network itself."),
+    Method("residual", "residual", "A connection around each layer.", "residual"),
+    Method("batch-norm", "batch norm", "Batch normalisation alone: what of residual + batch norm it explains.", "batch-norm",
+           (*MLPS, "characters")),
+    Method("residual-bn", "residual + batch norm", "A connection around each batch-normalised layer.", "residual-bn",
+           (*MLPS, "characters")),
+    Method("highway", "highway", "A learned gate between each layer and its input.", "highway", (*MLPS, "characters")),
+    Method("stochastic-depth", "stochastic depth", "Residual layers dropped at random, one draw a batch (Huang et al.).",
+           "stochastic-depth", knobs=("survival",)),
+    Method("stochastic-depth-sample", "stochastic depth, by sample", "Residual layers dropped at random, one draw a sample.",
+           "stochastic-depth", per_sample=True, knobs=("survival",)),
+    Method("dropout", "dropout", "Units dropped at random.", "dropout", knobs=("dropout",)),
+    Method("weight-noise", "weight noise", "Annealed Gaussian noise on the weights: Monte-Carlo mollification.",
+           weight_noise=True, knobs=("weight_std", "k")),
+    Method("noisy-activation", "noisy activation only", "Activations pushed toward their tangents; no copy.",
+           mollify={"blocks": None, "recurrent": {"gates": False, "copy": False}}, knobs=("k", "c")),
+    Method("copy", "copy only", "Units copy the unit below; activations as they are.",
+           mollify={"activations": False, "recurrent": {"gates": False, "activations": False}}, knobs=("k",)),
+    Method("gates", "gates only", "Gates held at their targets; neither noise nor copy.", tasks=RECURRENT,
+           mollify={"activations": False, "blocks": None, "recurrent": {"activations": False, "copy": False}}, knobs=("k",)),
+    Method("mollified", "mollified", "The paper's method.", mollify={}, knobs=("k", "c")),
+    Method("mollified-residual", "mollified + residual", "The paper's method on the residual network.", "residual",
+           mollify={}, knobs=("k", "c")),
+    Method("mollified-bn", "mollified + batch norm", "The paper's method on the batch-normalised network.", "batch-norm",
+           (*MLPS, "characters"), mollify={}, knobs=("k", "c")),
+    Method("mollified-deterministic", "mollified, deterministic", "Trained on expected values instead of samples.",
+           mollify={"train_noise": "expected"}, knobs=("k", "c")),
+)  # fmt: skip
+METHODS: dict[str, Method] = {method.name: method for method in _ALL}
+
+
+def applicable(task: str) -> list[Method]:
+    """The methods that apply to a task."""
+    return [method for method in _ALL if task in method.tasks]
+
+
+def method_for(name: str, task: str) -> Method:
+    """A method by its name, if it applies to the task.
+
+    Raises:
+        LabError: If there is none of that name, or it does not apply.
+    """
+    method = pick("method", name, METHODS)
+    if task not in method.tasks:
+        names = ", ".join(each.name for each in applicable(task))
+        raise LabError(f"method {name!r} does not apply to task {task!r}; these do: {names}")
+    return method

@@ -1,0 +1,116 @@
+"""What every task can be told: one flat dataclass, so that a flag, a search and a file say the same name. No torch here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from mollifier_lab.errors import LabError
+
+Schedule = Literal["exponential", "linear", "square_root", "cosine"]
+Optimizer = Literal["sgd", "nesterov", "rmsprop", "adam"]
+Range = tuple[float, float, Literal["log", "linear"]]
+
+# Drawn for every method that has the knob, whatever the task; the ranges are wide on purpose.
+KNOBS: dict[str, Range] = {
+    "k": (1.0, 1000.0, "log"),
+    "c": (1.0, 100.0, "log"),
+    "survival": (0.5, 0.95, "linear"),
+    "dropout": (0.02, 0.5, "linear"),
+    "weight_std": (1e-3, 1.0, "log"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a network is trained; a task adds its own.
+
+    Every class variable is a fact about the task: the metric of its curve and of its table (all of them: the lower, the better), the target
+    of 'updates to reach', what the paper reports (by method, as the table's metric), its presets, and what a search draws.
+    """
+
+    curve: ClassVar[str]
+    headline: ClassVar[str]
+    target: ClassVar[float]
+    paper: ClassVar[dict[str, float]] = {}
+    presets: ClassVar[dict[str, dict[str, object]]]
+    search: ClassVar[dict[str, Range]]
+    summary: ClassVar[str]
+
+    optimizer: Optimizer = "nesterov"
+    """The optimiser."""
+    lr: float = 0.1
+    """Learning rate."""
+    momentum: float = 0.9
+    """Of SGD and RMSProp."""
+    weight_decay: float = 0.0
+    """Of the optimiser."""
+    clip: float = 0.0
+    """Gradients are scaled to at most this norm; 0: never."""
+    batch: int = 128
+    """Samples an update, over all devices."""
+    epochs: float = 0.0
+    """Passes over the training set; used if no updates are given."""
+    updates: int = 0
+    """Updates in all; 0: as many as the epochs need."""
+    evaluate_every: int = 0
+    """Updates between two evaluations; 0: once an epoch."""
+    save_every: int = 0
+    """Updates between two checkpoints; 0: at each evaluation."""
+    gain: float = 1.0
+    """Factor on the initial weights (Glorot)."""
+
+    schedule: Schedule = "exponential"
+    """How the levels are annealed."""
+    k: float = 100.0
+    """Constant of the exponential schedule: the larger, the slower."""
+    horizon: float = 0.0
+    """Updates after which annealing is to end; 0: k decides (the other schedules need it)."""
+    loss_average: float = 0.99
+    """Decay of the moving average of the loss that drives annealing; 0 fixes v to 1."""
+    stop_at: float = -1.0
+    """Annealing ends when the levels sum to this; negative: 0.05 a block; 0: never."""
+    anneal_every: int = 1
+    """Updates a tick of the annealing clock."""
+    c: float = 20.0
+    """Factor on the noise of activations."""
+    survival: float = 0.5
+    """Stochastic depth: probability that the last layer is kept; falls linearly from 1 at the input."""
+    dropout: float = 0.2
+    """Dropout: probability that a unit is dropped."""
+    weight_std: float = 0.1
+    """Weight noise: standard deviation at level 1."""
+
+    def __post_init__(self) -> None:
+        wrong = [
+            f"{name}={getattr(self, name)!r}: expected {expected}"
+            for name, expected, good in (
+                ("lr", "a positive number", self.lr > 0 and math.isfinite(self.lr)),
+                ("momentum", "a number in [0, 1)", 0 <= self.momentum < 1),
+                ("weight_decay", "a number >= 0", self.weight_decay >= 0),
+                ("clip", "a number >= 0", self.clip >= 0),
+                ("batch", "a whole number >= 1", self.batch >= 1),
+                ("epochs", "a positive number where updates is 0", self.updates > 0 or self.epochs > 0),
+                ("updates", "a whole number >= 0", self.updates >= 0),
+                ("evaluate_every", "a whole number >= 0", self.evaluate_every >= 0),
+                ("save_every", "a whole number >= 0", self.save_every >= 0),
+                ("gain", "a positive number", self.gain > 0),
+                ("k", "a positive number", self.k > 0),
+                ("horizon", "a positive number with this schedule", self.horizon > 0 or self.schedule == "exponential"),
+                ("loss_average", "a number in [0, 1)", 0 <= self.loss_average < 1),
+                ("anneal_every", "a whole number >= 1", self.anneal_every >= 1),
+                ("c", "a number >= 0", self.c >= 0),
+                ("survival", "a number in (0, 1]", 0 < self.survival <= 1),
+                ("dropout", "a number in [0, 1)", 0 <= self.dropout < 1),
+                ("weight_std", "a number >= 0", self.weight_std >= 0),
+                *self.checks(),
+            )
+            if not good
+        ]
+        if wrong:
+            raise LabError("; ".join(wrong))
+
+    def checks(self) -> list[tuple[str, str, bool]]:
+        """A task's own checks: name, what is expected, whether it holds."""
+        return []

@@ -1,0 +1,44 @@
+"""CIFAR-10 with a ResNet, trained as in Huang et al. 2016 (section 5.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from mollifier_lab.settings.base import Range, Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cifar10(Settings):
+    """Which of ten things?"""
+
+    summary: ClassVar[str] = "CIFAR-10, ResNet-110 (20, 32, 56)"
+    curve: ClassVar[str] = "valid_error"
+    headline: ClassVar[str] = "test_error"
+    target: ClassVar[float] = 0.2
+    paper: ClassVar[dict[str, float]] = {"residual": 0.0822, "stochastic-depth": 0.0675, "mollified-residual": 0.0755}
+    search: ClassVar[dict[str, Range]] = {"lr": (1e-2, 1.0, "log"), "weight_decay": (1e-5, 1e-3, "log")}
+    presets: ClassVar[dict[str, dict[str, object]]] = {
+        "paper": {},
+        "quick": {"depth": 20, "width": 8, "train": 5000, "epochs": 3.0},
+    }
+
+    depth: Literal[20, 32, 56, 110] = 110
+    """Layers of the ResNet."""
+    width: int = 16
+    """Channels of the first stage; they double twice."""
+    train: int = 45_000
+    """Training images, at most 45,000; the other 5,000 are for validation."""
+    optimizer: Literal["sgd", "nesterov", "rmsprop", "adam"] = "nesterov"
+    weight_decay: float = 1e-4
+    batch: int = 128
+    epochs: float = 500.0
+    recalibrate: int = 20
+    """Batches of training data that the statistics of batch norm are measured anew on before an evaluation at a changed level; 0: never."""
+
+    def checks(self) -> list[tuple[str, str, bool]]:
+        return [
+            ("width", "a whole number >= 1", self.width >= 1),
+            ("train", "a whole number from 1 to 45000", 1 <= self.train <= 45_000),
+            ("recalibrate", "a whole number >= 0", self.recalibrate >= 0),
+        ]

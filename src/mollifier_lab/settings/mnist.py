@@ -1,0 +1,40 @@
+"""MNIST with deep, thin sigmoid and tanh MLPs (section 5.1; the published version's 72 layers)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from mollifier_lab.settings.base import Range, Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mnist(Settings):
+    """Which digit?"""
+
+    summary: ClassVar[str] = "MNIST, deep thin sigmoid or tanh MLPs, 6 to 72 layers × 100"
+    curve: ClassVar[str] = "valid_error"
+    headline: ClassVar[str] = "test_error"
+    target: ClassVar[float] = 0.1
+    search: ClassVar[dict[str, Range]] = {"lr": (1e-5, 1e-2, "log"), "gain": (1.0, 4.0, "linear")}
+    presets: ClassVar[dict[str, dict[str, object]]] = {
+        "paper": {},
+        "published": {"depth": 72, "optimizer": "adam", "lr": 3e-4, "c": 100.0},
+        "quick": {"depth": 10, "batch": 100, "optimizer": "adam", "lr": 1e-3, "epochs": 3.0},
+    }
+
+    depth: int = 6
+    """Layers, 6 to 72 in the paper."""
+    width: int = 100
+    """Units a layer."""
+    activation: Literal["sigmoid", "tanh", "relu"] = "sigmoid"
+    """Of the hidden units."""
+    optimizer: Literal["sgd", "nesterov", "rmsprop", "adam"] = "rmsprop"
+    lr: float = 4e-4
+    momentum: float = 0.0
+    batch: int = 500
+    epochs: float = 100.0
+    k: float = 1000.0
+
+    def checks(self) -> list[tuple[str, str, bool]]:
+        return [(name, "a whole number >= 1", getattr(self, name) >= 1) for name in ("width", "depth")]

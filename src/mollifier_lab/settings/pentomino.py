@@ -1,0 +1,42 @@
+"""Pentomino: are the three shapes of an image the same? (section 5.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from mollifier_lab.settings.base import Range, Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pentomino(Settings):
+    """Is one of three shapes different?"""
+
+    summary: ClassVar[str] = "Pentomino 80k, 6×200 sigmoid MLP"
+    curve: ClassVar[str] = "valid_error"
+    headline: ClassVar[str] = "test_error"
+    target: ClassVar[float] = 0.35
+    paper: ClassVar[dict[str, float]] = {"residual": 0.305, "mollified-residual": 0.2485}
+    search: ClassVar[dict[str, Range]] = {"lr": (1e-3, 1.0, "log"), "gain": (1.0, 4.0, "linear")}
+    presets: ClassVar[dict[str, dict[str, object]]] = {
+        "paper": {},
+        "trial": {"lr": 0.25, "k": 50.0, "epochs": 50.0},
+        "quick": {"train": 20_000, "lr": 0.25, "k": 50.0, "epochs": 4.0},
+    }
+
+    train: int = 80_000
+    """Training images, at most 80,000."""
+    width: int = 200
+    """Units a layer."""
+    depth: int = 6
+    """Layers."""
+    activation: Literal["sigmoid", "tanh", "relu"] = "sigmoid"
+    """Of the hidden units."""
+    lr: float = 1e-3
+    momentum: float = 0.9
+    optimizer: Literal["sgd", "nesterov", "rmsprop", "adam"] = "sgd"
+    epochs: float = 100.0
+
+    def checks(self) -> list[tuple[str, str, bool]]:
+        found = [(name, "a whole number >= 1", getattr(self, name) >= 1) for name in ("width", "depth")]
+        return [*found, ("train", "a whole number from 1 to 80000", 1 <= self.train <= 80_000)]

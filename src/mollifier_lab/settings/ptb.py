@@ -1,0 +1,57 @@
+"""Penn Treebank, word by word, with a stack of hard-sigmoid LSTMs in Zaremba's small setting (section 5.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from mollifier_lab.settings.base import Range, Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ptb(Settings):
+    """Which word is next?"""
+
+    summary: ClassVar[str] = "Penn Treebank word by word, 2 or 3 LSTM layers × 200"
+    curve: ClassVar[str] = "valid_perplexity"
+    headline: ClassVar[str] = "test_perplexity"
+    target: ClassVar[float] = 150.0
+    paper: ClassVar[dict[str, float]] = {"plain": 128.4, "mollified": 123.6}
+    search: ClassVar[dict[str, Range]] = {"lr": (0.1, 3.0, "log"), "decay": (0.4, 0.9, "linear")}
+    presets: ClassVar[dict[str, dict[str, object]]] = {
+        "paper": {},
+        "published": {"layers": 3},
+        "quick": {"tokens": 100_000, "epochs": 4.0, "decay_after": 2},
+    }
+
+    layers: int = 2
+    """Recurrent layers: 2 in the paper, 3 in its published version (119.4 plain, 115.7 mollified)."""
+    width: int = 200
+    """Units a layer, and of the word embedding."""
+    gates: Literal["hard-sigmoid", "sigmoid"] = "hard-sigmoid"
+    """Of the LSTM."""
+    tokens: int = 0
+    """Words of the training text that are used; 0: all."""
+    steps: int = 20
+    """Length of a window of truncated back-propagation."""
+    decay: float = 0.5
+    """Factor on the learning rate, each epoch after `decay_after`."""
+    decay_after: int = 4
+    """Epochs at the full learning rate."""
+    init: float = 0.1
+    """Weights are drawn from U(-init, init)."""
+    optimizer: Literal["sgd", "nesterov", "rmsprop", "adam"] = "sgd"
+    lr: float = 1.0
+    momentum: float = 0.0
+    clip: float = 5.0
+    batch: int = 20
+    epochs: float = 13.0
+
+    def checks(self) -> list[tuple[str, str, bool]]:
+        names = ("layers", "width", "steps")
+        return [
+            *((name, "a whole number >= 1", getattr(self, name) >= 1) for name in names),
+            ("tokens", "a whole number >= 0", self.tokens >= 0),
+            ("decay", "a number in (0, 1]", 0 < self.decay <= 1),
+            ("init", "a positive number", self.init > 0),
+        ]
