@@ -1,0 +1,145 @@
+"""The data folder: where it is, what lies in it, whether that is what its publisher made. No heavy imports here."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from mollifier_lab.data import files
+from mollifier_lab.data.sources import File, Source, source
+from mollifier_lab.errors import LabError
+
+
+class DataError(LabError):
+    """Data that are missing, damaged or not what they should be."""
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """What was found of one file."""
+
+    name: str
+    path: Path
+    status: Literal["ok", "missing", "wrong"]
+    detail: str
+
+
+def cache_folder() -> Path:
+    """Where things are kept that can be made again: $MOLLIFIER_CACHE, or the user's cache folder."""
+    if asked := os.environ.get("MOLLIFIER_CACHE"):
+        return Path(asked).expanduser()
+    return _users_cache()
+
+
+def data_folder(given: Path | None = None) -> Path:
+    """The folder named by the user, else by $MOLLIFIER_DATA, else ``mollifier/data`` in the user's cache folder.
+
+    >>> data_folder(Path("here")).name
+    'here'
+    """
+    if given is not None:
+        return Path(given).expanduser()
+    if asked := os.environ.get("MOLLIFIER_DATA"):
+        return Path(asked).expanduser()
+    return _users_cache() / "data"
+
+
+def _users_cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "mollifier"
+
+
+def locate(name: str, folder: Path, facts: Source | None = None) -> Path:
+    """The folder that holds all files of a set; of the word vectors, the file itself.
+
+    They may lie in `folder`, in a folder there with the set's name, or where the publisher's archive puts them. `folder` may
+    also be one of the files.
+
+    Raises:
+        DataError: If a file is missing. It says which, where they were looked for, and what to do.
+    """
+    facts = facts or source(name)
+    if facts.others and (found := _other(facts, folder)):
+        return found
+    place = _place(facts, folder)
+    missing = [file.name for file in facts.files if not (place / file.name).is_file()]
+    if not missing:
+        return place / facts.files[0].name if facts.others else place
+    looked = "\n  ".join(str(path) for path in _places(facts, folder))
+    raise DataError(
+        f"{facts.title}: {', '.join(missing)} not found. Looked in\n  {looked}\n"
+        f"To fetch: mollifier data {name}. If you have the files: mollifier data {name} --from FOLDER checks them; "
+        f"name the folder with --data or MOLLIFIER_DATA."
+    )
+
+
+def check(name: str, folder: Path, facts: Source | None = None) -> list[FileReport]:
+    """What is there of a set, with size and checksum of every file; word vectors of another origin are read a little."""
+    facts = facts or source(name)
+    if facts.others and (found := _other(facts, folder)):
+        return [_check_text(found)]
+    place = _place(facts, folder)
+    return [_check_file(file, place / file.name, text=bool(facts.others)) for file in facts.files]
+
+
+def _places(facts: Source, folder: Path) -> list[Path]:
+    """Where files of the set may lie, the place where `fetch` would put them first."""
+    home = folder / facts.name
+    if not facts.subfolder:
+        return [home, folder]
+    return [home / facts.subfolder, folder / facts.subfolder, home, folder]
+
+
+def _place(facts: Source, folder: Path) -> Path:
+    """The place that holds most of the files."""
+    if folder.is_file():
+        return folder.parent
+    return max(_places(facts, folder), key=lambda place: sum((place / file.name).is_file() for file in facts.files))
+
+
+def _other(facts: Source, folder: Path) -> Path | None:
+    """A file of another name in the right format; None where the publisher's own is there, or nothing is."""
+    if folder.is_file():
+        return folder
+    if (_place(facts, folder) / facts.files[0].name).is_file():
+        return None
+    for place in _places(facts, folder):
+        found = sorted({path for pattern in facts.others for path in place.glob(pattern) if path.is_file()})
+        if len(found) > 1:
+            names = ", ".join(path.name for path in found)
+            raise DataError(f"{facts.title}: {place} holds {names}; name the one to use: --data {found[0]}")
+        if found:
+            return found[0]
+    return None
+
+
+def _check_file(file: File, path: Path, text: bool) -> FileReport:
+    """One file against what is known of it."""
+    if not path.is_file():
+        return FileReport(file.name, path, "missing", "not there")
+    size = path.stat().st_size
+    if file.size is not None and size != file.size:
+        return FileReport(file.name, path, "wrong", f"{size:,} bytes, expected {file.size:,}")
+    if text:
+        return _check_text(path)
+    if file.checksum is None:
+        return FileReport(file.name, path, "ok", f"{size:,} bytes; no checksum is known")
+    kind = file.checksum.partition(":")[0]
+    if not files.matches(path, file.checksum):
+        return FileReport(file.name, path, "wrong", f"its {kind} is not the published one")
+    return FileReport(file.name, path, "ok", f"{size:,} bytes, {kind} as published")
+
+
+def _check_text(path: Path) -> FileReport:
+    """Word vectors: their first lines, for there is no checksum."""
+    from mollifier_lab.data.vectors import read_vectors
+
+    try:
+        table = read_vectors(path, limit=1000)
+    except DataError as error:
+        return FileReport(path.name, path, "wrong", str(error))
+    return FileReport(
+        path.name, path, "ok", f"word vectors of {table.vectors.shape[1]} numbers; the first lines were read"
+    )

@@ -1,0 +1,48 @@
+"""Parity: is the number of ones odd? Needs no file."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def fixed(samples: int, bits: int, seed: int) -> tuple[Tensor, Tensor]:
+    """A training set that is always the same: inputs (samples, bits) of -1 and 1, labels 1 where the ones are odd in number.
+
+    >>> inputs, labels = fixed(4, bits=3, seed=0)
+    >>> torch.equal(labels, (inputs > 0).sum(1) % 2)
+    True
+    """
+    return fresh(samples, bits, torch.Generator().manual_seed(seed))
+
+
+def fresh(batch: int, bits: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """New samples of the same kind, on the generator's device.
+
+    >>> inputs, labels = fresh(2, bits=40, generator=torch.Generator().manual_seed(0))
+    >>> inputs.shape, labels.dtype
+    (torch.Size([2, 40]), torch.int64)
+    """
+    _check(batch, bits)
+    ones = torch.randint(2, (batch, bits), generator=generator, device=generator.device)
+    return (2 * ones - 1).float(), ones.sum(1) % 2
+
+
+def variable(batch: int, bits: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Parity of variable length (Graves 2016): from 1 to all of the inputs, anywhere, are -1 or 1; the rest are 0.
+
+    >>> inputs, labels = variable(3, bits=8, generator=torch.Generator().manual_seed(0))
+    >>> (inputs != 0).sum(1)
+    tensor([1, 2, 6])
+    """
+    inputs, _ = fresh(batch, bits, generator)
+    length = torch.randint(1, bits + 1, (batch, 1), generator=generator, device=generator.device)
+    rank = torch.rand(batch, bits, generator=generator, device=generator.device).argsort(1)
+    inputs = inputs * (rank < length)
+    return inputs, (inputs > 0).sum(1) % 2
+
+
+def _check(batch: int, bits: int) -> None:
+    """Sizes that make sense."""
+    if batch < 0 or bits < 1:
+        raise ValueError(f"parity: expected batch >= 0 and bits >= 1, got batch={batch}, bits={bits}")
