@@ -1,0 +1,89 @@
+"""Layers with a way around them: residual, highway, stochastic depth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+from mollifier.nn._levelled import tie
+
+
+class Survival(nn.Module):
+    """Stochastic depth (Huang et al. 2016): a branch is added with a probability; in eval() it is scaled by it.
+
+        >>> half = Survival(0.5).eval()
+        >>> half.add(torch.ones(1), lambda: torch.ones(1), [])
+        tensor([1.5000])
+
+    Args:
+        probability: Of the branch to be kept; 1: always.
+        per_sample: One draw a sample, instead of one a batch.
+    """
+
+    def __init__(self, probability: float = 1.0, *, per_sample: bool = False) -> None:
+        super().__init__()
+        self.probability, self.per_sample = probability, per_sample
+
+    def add(self, short: Tensor, branch: Callable[[], Tensor], parameters: Iterable[nn.Parameter]) -> Tensor:
+        """Short plus the branch, if that survives; else its parameters get a gradient of zero, which DDP waits for."""
+        if self.probability >= 1.0:
+            return short + branch()
+        if not self.training:
+            return torch.add(short, branch(), alpha=self.probability)
+        if self.per_sample:
+            shape = (len(short), *(1,) * (short.dim() - 1))
+            keep = torch.rand(shape, device=short.device) < self.probability
+            return short + keep.to(short.dtype) * branch()
+        if float(torch.rand(())) < self.probability:  # on the host: an accelerator is not waited for
+            return short + branch()
+        return tie(short, list(parameters))
+
+    def extra_repr(self) -> str:
+        return f"{self.probability:g}, {'per sample' if self.per_sample else 'per batch'}"
+
+
+def survivals(count: int, last: float, *, per_sample: bool = False) -> list[Survival]:
+    """Falling linearly from 1 at the input, which is no branch, to the last one's.
+
+    >>> [each.probability for each in survivals(4, last=0.5)]
+    [0.875, 0.75, 0.625, 0.5]
+    """
+    return [Survival(1.0 - number / count * (1.0 - last), per_sample=per_sample) for number in range(1, count + 1)]
+
+
+class Residual(nn.Module):
+    """x + body(x), where the body survives."""
+
+    def __init__(self, body: nn.Module, survival: Survival | None = None) -> None:
+        super().__init__()
+        self.body = body
+        self.survival = survival or Survival()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.survival.add(x, lambda: self.body(x), self.body.parameters())
+
+
+class ResidualRecurrent(Residual):
+    """The same around a recurrent layer: (x + output, state). A layer that does not survive goes on in time all the same."""
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, state: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        out, state = self.body(x, state)
+        return self.survival.add(x, lambda: out, self.body.parameters()), state
+
+
+class Highway(nn.Module):
+    """T · body(x) + (1 - T) · x, with T = sigmoid(gate(x)) (Srivastava et al. 2015); the gate starts nearly closed."""
+
+    def __init__(self, body: nn.Module, width: int, bias: float = -2.0) -> None:
+        super().__init__()
+        self.body = body
+        self.gate = nn.Linear(width, width)
+        nn.init.xavier_uniform_(self.gate.weight)
+        nn.init.constant_(self.gate.bias, bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.lerp(x, self.body(x), torch.sigmoid(self.gate(x)))

@@ -1,0 +1,40 @@
+"""One file a task of the paper: its data, network, loss and metrics."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from mollifier_lab.errors import pick
+from mollifier_lab.settings import RunConfig
+from mollifier_lab.tasks.base import Batch as Batch, Task as Task
+
+_CLASSES = {
+    "parity": "ParityTask",
+    "pentomino": "PentominoTask",
+    "mnist": "MnistTask",
+    "cifar10": "Cifar10Task",
+    "ptb": "PtbTask",
+    "characters": "CharactersTask",
+}
+
+
+def make(config: RunConfig, data: Path | None = None) -> Task[Any]:
+    """The task of a config, with its data.
+
+        >>> task = make(RunConfig.make("parity", "plain", preset="quick"))
+        >>> inputs, labels = task.batch(0)
+        >>> inputs.shape, labels.shape
+        (torch.Size([100, 40]), torch.Size([100, 1]))
+
+    Args:
+        config: Of the run.
+        data: The data folder, see `mollifier_lab.data.folder.data_folder`.
+
+    Raises:
+        LabError: If the data are missing, damaged or too few.
+    """
+    name = pick("task", config.task, _CLASSES)
+    kind: type[Task[Any]] = getattr(import_module(f"mollifier_lab.tasks.{config.task}"), name)
+    return kind(config, data)

@@ -1,0 +1,27 @@
+"""MNIST: which digit?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+
+from mollifier_lab.data import mnist
+from mollifier_lab.data.folder import data_folder
+from mollifier_lab.settings import Mnist
+from mollifier_lab.tasks.classification import Classification
+
+
+class MnistTask(Classification[Mnist]):
+    """50,000 images for training, 10,000 for validation. They are kept as bytes, and read as numbers from 0 to 1."""
+
+    inputs = 28 * 28
+    outputs = 10
+
+    def load(self, data: Path | None) -> None:
+        found = mnist.load(data_folder(data))
+        parts = {"train": found.train, "valid": found.valid, "test": found.test}
+        self.sets = {split: (part.inputs.flatten(1), part.labels) for split, part in parts.items()}
+
+    def prepare(self, inputs: Tensor) -> Tensor:
+        return inputs.float().div_(255.0)

@@ -1,0 +1,171 @@
+"""A method, applied to a network: mollified or with noise on its weights, its annealer, and the plain network at the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+import mollifier
+from mollifier.nn import Levelled, RecurrentOptions, WeightNoise
+from mollifier_lab.errors import LabError
+from mollifier_lab.models.branches import Residual
+from mollifier_lab.settings import RunConfig, Settings
+
+
+def treat(model: nn.Module, config: RunConfig, example: Any = None) -> mollifier.Annealer | None:
+    """Apply the config's method to the plain network of its architecture, in place; the annealer, where there is one.
+
+        >>> from mollifier_lab.models import mlp
+        >>> config = RunConfig.make("parity", "mollified", k=10.0)
+        >>> annealer = treat(model := mlp(40, 1, width=100, depth=6), config)
+        >>> annealer.step(0.7)
+        >>> [round(level, 2) for level in mollifier.levels(model)]
+        [0.69, 0.9, 0.97, 0.99, 1.0, 1.0]
+
+    Args:
+        model: As the task's `model()` builds it.
+        config: Of the run.
+        example: An input, for `mollify`.
+
+    Raises:
+        LabError: If the method finds nothing to do in this network, or its settings make no sense.
+    """
+    method, settings = config.spec, config.settings
+    try:
+        if method.weight_noise:
+            add_weight_noise(model, settings.weight_std)
+        elif method.mollify is not None:
+            _mollify(model, dict(method.mollify), settings, example)
+        return make_annealer(model, settings) if method.annealed else None
+    except ValueError as error:
+        raise LabError(f"method {method.name!r} on task {config.task!r}: {error}") from None
+
+
+def finish(model: nn.Module, annealer: mollifier.Annealer | None = None) -> nn.Module:
+    """End annealing; the model, in place, as the plain network that `treat` was given.
+
+    >>> from mollifier_lab.models import mlp
+    >>> model = mlp(4, 1, width=8, depth=1)
+    >>> annealer = treat(model, RunConfig.make("parity", "mollified"))
+    >>> type(finish(model, annealer)[1])
+    <class 'torch.nn.modules.activation.Sigmoid'>
+
+    Without an annealer (of a copy of the model, say) the levels go to 0 all the same.
+    """
+    if annealer is not None:
+        annealer.finish()
+    if mollifier.is_mollified(model):
+        mollifier.set_level(model, 0.0)
+        if any(isinstance(part, WeightNoise) for part in model.modules()):
+            remove_weight_noise(model)
+        else:
+            mollifier.restore(model)
+    return model
+
+
+def make_annealer(model: nn.Module, settings: Settings) -> mollifier.Annealer:
+    """An annealer as the settings say; a horizon, where there is one, stands instead of k."""
+    horizon = settings.horizon or None
+    return mollifier.Annealer(
+        model,
+        settings.schedule,
+        k=settings.k if horizon is None and settings.schedule == "exponential" else None,
+        horizon=horizon,
+        loss_average=settings.loss_average or None,
+        stop_at=settings.stop_at if settings.stop_at >= 0 else None,
+        every=settings.anneal_every,
+    )
+
+
+def _mollify(model: nn.Module, options: dict[str, Any], settings: Settings, example: Any) -> None:
+    asked = options.pop("recurrent", None)
+    if any(isinstance(part, nn.RNNBase) for part in model.modules()):
+        around = any(isinstance(part, Residual) and _is_recurrent(part) for part in model.modules())
+        # where a connection goes around a recurrent layer, the copy goes around both
+        recurrent = {"c": settings.c, "copy": not around, **(asked or {})}
+        options["recurrent"] = RecurrentOptions(**recurrent)
+    if any(isinstance(part, Residual) for part in model.modules()):
+        options["blocks"] = is_block
+    mollifier.mollify(model, c=settings.c, example=example, **options)
+    for part in model.modules():
+        if isinstance(part, Residual):
+            _one_level(part)
+
+
+def is_block(name: str, module: nn.Module) -> bool:
+    """What is copied past in a network with connections around its layers: a layer with its connection, and layers without one.
+
+    π h + (1 - π) (h + ψ), the layer of the paper's figure with its dashed line. A copy inside the connection would make it 2 h at level 1.
+    """
+    if isinstance(module, Residual):
+        return True
+    layer = isinstance(module, nn.Sequential) and len(module) > 0 and isinstance(module[0], nn.Linear)
+    return layer and not name.endswith("body")
+
+
+def _is_recurrent(part: Residual) -> bool:
+    return isinstance(part.body, nn.RNNBase)
+
+
+def _one_level(part: nn.Module) -> None:
+    """The copy around a recurrent layer and the noise in it are one block, though `mollify` counts two."""
+    inside = [each for each in part.modules() if isinstance(each, Levelled)]
+    first = min((each.order for each in inside if each.order is not None), default=None)
+    for each in inside:
+        each.order = first
+
+
+def add_weight_noise(model: nn.Module, std: float) -> None:
+    """Noise on the weights of every linear, convolutional and recurrent layer, with one level a layer."""
+    recurrent = [part for part in model.modules() if isinstance(part, nn.RNNBase)]
+    mollifier.nn.weight_noise(model, std)
+    for part in recurrent:
+        for name in [name for name in part._flat_weights_names if name.startswith("weight_")]:
+            parametrize.register_parametrization(part, name, WeightNoise(std).to(getattr(part, name).device))
+        part.register_forward_pre_hook(_draw)
+        part.register_forward_hook(_forget, always_call=True)
+    layers = [part for part in model.modules() if parametrize.is_parametrized(part)]
+    for order, layer in enumerate(layers):
+        for each in layer.modules():
+            if isinstance(each, WeightNoise):
+                each.order = order
+
+
+def _draw(part: nn.Module, args: Any) -> None:
+    """Torch's recurrent modules read their weights from a list of their own: put this pass's draws there."""
+    assert isinstance(part, nn.RNNBase)
+    part._flat_weights = [getattr(part, name) for name in part._flat_weights_names]
+
+
+def _forget(part: nn.Module, args: Any, out: Any) -> None:
+    """Leave no draw behind: it would hold its graph, and a model with it cannot be copied."""
+    assert isinstance(part, nn.RNNBase)
+    part._flat_weights = [_original(part, name) for name in part._flat_weights_names]
+
+
+def _original(part: nn.RNNBase, name: str) -> Tensor:
+    if not parametrize.is_parametrized(part, name):
+        found: Tensor = getattr(part, name)
+        return found
+    chain: Any = part.parametrizations[name]  # type: ignore[index]
+    original: Tensor = chain.original
+    return original
+
+
+def remove_weight_noise(model: nn.Module) -> None:
+    """Take it all away again; the parameters are the ones from before."""
+    mollifier.nn.remove_weight_noise(model)
+    for part in model.modules():
+        if isinstance(part, nn.RNNBase) and parametrize.is_parametrized(part):
+            for name in list(part.parametrizations):  # type: ignore[arg-type]
+                parametrize.remove_parametrizations(part, str(name), leave_parametrized=False)
+            _unhook(part)
+
+
+def _unhook(part: nn.Module) -> None:
+    for hooks in (part._forward_pre_hooks, part._forward_hooks):
+        for key in [key for key, hook in hooks.items() if hook in (_draw, _forget)]:
+            del hooks[key]
+            part._forward_hooks_always_called.pop(key, None)

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import mollifier
+from mollifier.nn import HardSigmoidLSTM, WeightNoise
+from mollifier_lab.errors import LabError
+from mollifier_lab.models import CharacterEncoder, LanguageModel, mlp
+from mollifier_lab.settings import RunConfig
+from mollifier_lab.treatment import add_weight_noise, finish, make_annealer, remove_weight_noise, treat
+
+
+def small() -> nn.Sequential:
+    return mlp(4, 1, width=6, depth=3)
+
+
+def config(method: str = "mollified", task: str = "parity", **changes: object) -> RunConfig:
+    return RunConfig.make(task, method, **changes)
+
+
+def test_settings_reach_the_mollified_model() -> None:
+    model = small()
+    treat(model, config(c=7.0))
+    assert {part.c for part in model.modules() if isinstance(part, mollifier.nn.NoisyActivation)} == {7.0}
+    model = LanguageModel(9, width=4)
+    treat(model, config(task="ptb", c=7.0))
+    assert all(layer._mollifier.options.c == 7.0 for layer in model.layers)
+    model = small()
+    treat(model, config("mollified-deterministic"))
+    assert torch.equal(model(torch.ones(2, 4)), model(torch.ones(2, 4)))
+
+
+def test_settings_reach_the_annealer() -> None:
+    model = mollifier.mollify(small())
+    settings = config(k=3.0, loss_average=0.0, stop_at=0.2, anneal_every=5).settings
+    annealer = make_annealer(model, settings)
+    assert (annealer.k, annealer.beta, annealer.stop_at, annealer.every) == (3.0, None, 0.2, 5)
+    annealer = make_annealer(model, config().settings)
+    assert (annealer.k, annealer.beta, annealer.horizon) == (100.0, 0.99, None)
+    assert annealer.stop_at == pytest.approx(0.05 * 3)
+    assert make_annealer(model, config(stop_at=0.0).settings).stop_at == 0.0
+    annealer = make_annealer(model, config(horizon=40.0).settings)
+    assert (annealer.k, annealer.horizon) == (None, 40.0)
+    annealer = make_annealer(model, config(schedule="linear", horizon=40.0).settings)
+    for _ in range(40):
+        annealer.step(0.7)
+    assert annealer.finished
+
+
+def test_a_method_that_finds_nothing_is_an_error() -> None:
+    with pytest.raises(LabError, match=r"'mollified' on task 'parity': mollify: found nothing to mollify in Linear"):
+        treat(nn.Linear(3, 1), config())
+    with pytest.raises(LabError, match=r"no nn\.Linear and no convolution"):
+        treat(nn.Sequential(nn.Tanh()), config("weight-noise"))
+    with pytest.raises(LabError, match=r"stop_at=50\.0: expected"):
+        treat(small(), config(stop_at=50.0))
+
+
+def test_other_methods_have_no_annealer_and_finish_does_nothing() -> None:
+    model = small()
+    before = str(model)
+    assert treat(model, config("residual")) is None
+    assert str(finish(model)) == before
+
+
+def test_residual_layers_are_copied_past_as_a_whole() -> None:
+    model = mlp(4, 1, width=6, depth=4, architecture="residual")
+    treat(model, config("mollified-residual"))
+    assert mollifier.levels(model) == [1.0] * 4
+    x = torch.randn(5, 4)
+    hidden = model.eval()[:-1](x)
+    assert torch.equal(hidden, torch.cat([x, torch.zeros(5, 2)], 1))  # padded in the first layer, then the identity
+    mollifier.set_level(model, 0.25)
+    h = torch.randn(5, 6)
+    noisy = model[1].body(h)
+    torch.testing.assert_close(model[1](h), 0.25 * h + 0.75 * (h + noisy))
+
+
+def test_a_residual_recurrent_layer_has_one_level() -> None:
+    model = LanguageModel(9, width=4, layers=3, architecture="residual").eval()
+    words = torch.randint(9, (2, 5))
+    plain = model(words)[0]
+    annealer = treat(model, config("mollified-residual", "ptb", k=1.0))
+    assert annealer is not None
+    assert mollifier.levels(model) == [1.0] * 3
+    torch.testing.assert_close(model(words)[0], model.output(model.embedding(words)))  # 1 h, not 2 h, a layer
+    annealer.step(0.7)
+    first, second, third = mollifier.levels(model)
+    assert first < second < third < 1
+    finish(model, annealer)
+    assert torch.equal(model(words)[0], plain)
+
+
+def test_a_copy_of_the_model_is_finished_without_an_annealer() -> None:
+    model = small().eval()
+    x = torch.randn(3, 4)
+    plain = model(x)
+    annealer = treat(model, config())
+    other = finish(copy.deepcopy(model))
+    assert torch.equal(other(x), plain)
+    assert mollifier.levels(model) == [1.0] * 3
+    assert not annealer.finished
+
+
+@pytest.mark.parametrize("gates", ["hard-sigmoid", "sigmoid"])
+def test_weight_noise_in_recurrent_layers(gates: str) -> None:
+    model = CharacterEncoder(9, 3, embedding=4, width=5, depth=2, gates=gates)
+    batch = torch.randint(1, 9, (3, 4)), torch.tensor([4, 2, 3])
+    names, parameters = list(model.state_dict()), set(model.parameters())
+    plain = model(*batch)
+    kind = type(model.lstm)
+    add_weight_noise(model, 0.3)
+    assert mollifier.levels(model) == [1.0] * 4  # LSTM, two layers, output
+    assert len([part for part in model.lstm.modules() if isinstance(part, WeightNoise)]) == 4
+    features = [model.lstm(model.embedding(batch[0]))[0] for _ in range(2)]
+    assert not torch.equal(*features)  # the noise reaches the recurrence
+    model(*batch).sum().backward()
+    assert all(parameter.grad is not None for parameter in parameters)
+    copy.deepcopy(model)
+    assert torch.equal(model.eval()(*batch), plain)
+    mollifier.set_level(model, 0.0)
+    assert torch.equal(model.train()(*batch), plain)
+    hook = model.lstm.register_forward_hook(lambda *_: None)
+    remove_weight_noise(model)
+    assert type(model.lstm) is kind
+    assert kind is (HardSigmoidLSTM if gates == "hard-sigmoid" else nn.LSTM)
+    assert list(model.lstm._forward_hooks) == [hook.id]  # somebody else's stays
+    assert sorted(model.state_dict()) == sorted(names)
+    assert set(model.parameters()) == parameters
+    assert torch.equal(model(*batch), plain)
+
+
+def test_weight_noise_has_the_standard_deviation_that_was_asked_for() -> None:
+    model = LanguageModel(9, width=20, layers=1)
+    treat(model, config("weight-noise", "ptb", weight_std=0.3))
+    lstm = model.layers[0]
+    drawn = lstm.weight_hh_l0 - lstm.parametrizations.weight_hh_l0.original
+    assert drawn.std().item() == pytest.approx(0.3, rel=0.1)
