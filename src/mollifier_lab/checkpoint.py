@@ -1,0 +1,104 @@
+"""Checkpoints: one file each, whole or absent, the last two kept.
+
+>>> import tempfile, pathlib, torch
+>>> folder = pathlib.Path(tempfile.mkdtemp())
+>>> path = save(folder, 500, {"weights": torch.zeros(2)})
+>>> load(folder).update
+500
+
+A file carries its own checksum in its name, so that a truncated or damaged one is known for what it is before anything is read
+from it. It appears under that name in one step, after all its bytes are on the disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mollifier_lab.errors import LabError
+from mollifier_lab.runs import write_atomically
+
+FORMAT = 1
+KEEP = 2
+NAME = re.compile(r"update-(\d{9})-([0-9a-f]{16})\.pt")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A good checkpoint, and what was wrong with newer ones."""
+
+    path: Path
+    update: int
+    state: dict[str, Any]
+    problems: list[str] = field(default_factory=list)
+
+
+def save(folder: Path, update: int, state: dict[str, Any]) -> Path:
+    """Write a checkpoint; older ones go once it is there."""
+    buffer = io.BytesIO()
+    torch.save({"format": FORMAT, "update": update, **state}, buffer)
+    data = buffer.getvalue()
+    path = folder / f"update-{update:09d}-{_digest(data)}.pt"
+    write_atomically(path, data)
+    for old in _files(folder)[KEEP:]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def load(folder: Path, config: str | None = None) -> Checkpoint | None:
+    """The newest good checkpoint, or None if there is no checkpoint at all.
+
+    Args:
+        folder: Where they are.
+        config: The run's; a checkpoint of another run is no good one.
+
+    Raises:
+        LabError: If there are some, and none is good.
+    """
+    for left in folder.glob(".update-*"):  # of a write that was killed
+        left.unlink(missing_ok=True)
+    problems: list[str] = []
+    for path in _files(folder):
+        try:
+            state = _read(path, config)
+        except LabError as error:
+            problems.append(str(error))
+            continue
+        return Checkpoint(path, state.pop("update"), state, problems)
+    if problems:
+        raise LabError("; ".join(problems) + "; no good checkpoint is left: remove them to start the run anew")
+    return None
+
+
+def _read(path: Path, config: str | None) -> dict[str, Any]:
+    match = NAME.fullmatch(path.name)
+    if match is None:
+        raise LabError(f"{path}: not the name of a checkpoint (update-NUMBER-CHECKSUM.pt)")
+    data = path.read_bytes()
+    if _digest(data) != match[2]:
+        raise LabError(f"{path}: truncated or damaged ({len(data)} bytes do not have the checksum of its name)")
+    try:
+        state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        known = state["format"] == FORMAT and state["update"] == int(match[1])
+    except Exception as error:  # whatever a foreign file may bring torch.load to raise
+        raise LabError(f"{path}: not a checkpoint of ours ({type(error).__name__})") from error
+    if not known:
+        raise LabError(f"{path}: checkpoint of format {state['format']}, this version reads {FORMAT}")
+    if config is not None and state.get("config") != config:
+        raise LabError(f"{path}: checkpoint of another run (its config differs from config.json)")
+    return state
+
+
+def _files(folder: Path) -> list[Path]:
+    """Newest first."""
+    return sorted(folder.glob("update-*.pt"), reverse=True)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]

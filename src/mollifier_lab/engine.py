@@ -1,0 +1,124 @@
+"""One run, from its start to its result, or from where it was stopped.
+
+>>> import tempfile, pathlib
+>>> from mollifier_lab.settings import RunConfig
+>>> config = RunConfig.make("parity", "mollified", preset="quick", bits=4, width=8, depth=2, samples=16, updates=20, evaluate_every=10)
+>>> result = train(config, pathlib.Path(tempfile.mkdtemp()) / "run", show=False)
+>>> result["updates"], sorted(result["final"])
+(20, ['test_error', 'test_nll', 'train_error', 'train_nll'])
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+from mollifier_lab.errors import Busy as Busy, Interrupted as Interrupted, LabError
+from mollifier_lab.hardware import Group, Hardware as Hardware
+from mollifier_lab.loop import Loop, Observe
+from mollifier_lab.runs import Row, RunFolder
+from mollifier_lab.settings import RunConfig
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def train(
+    config: RunConfig,
+    out: Path,
+    *,
+    data: Path | None = None,
+    hardware: Hardware | None = None,
+    show: bool = True,
+    observe: Observe | None = None,
+) -> Row:
+    """Make a run.
+
+    Args:
+        config: All that the result depends on.
+        out: The folder of the run; it must not hold one already.
+        data: The folder with the data; see `mollifier data`.
+        hardware: On what; one device by default.
+        show: Show how it goes?
+        observe: Called after every update with its number, its loss and the levels.
+
+    Returns:
+        What result.json holds.
+
+    Raises:
+        LabError: If the folder holds a run, the data is missing, or the disk is full.
+        Interrupted: After SIGINT or SIGTERM, with a checkpoint saved.
+        Busy: If another process works in that folder.
+    """
+    return _go(config, RunFolder(out), data, hardware or Hardware(), show, observe, new=True)
+
+
+def resume(
+    out: Path,
+    *,
+    data: Path | None = None,
+    hardware: Hardware | None = None,
+    show: bool = True,
+    observe: Observe | None = None,
+) -> Row:
+    """Go on with a run from its last good checkpoint; what comes out is bit for bit what an uninterrupted run gives.
+
+    A run that is done is left alone, and its result returned. For the arguments see `train`.
+    """
+    folder = RunFolder(out)
+    config = folder.config()
+    if folder.status == "done":
+        return folder.json("result.json")
+    return _go(config, folder, data, hardware or Hardware(), show, observe, new=False)
+
+
+def _go(
+    config: RunConfig,
+    folder: RunFolder,
+    data: Path | None,
+    hardware: Hardware,
+    show: bool,
+    observe: Observe | None,
+    new: bool,
+) -> Row:
+    fabric = hardware.fabric()
+    fabric.launch()
+    group = Group(fabric)
+    with contextlib.ExitStack() as stack:
+        group.agree(_claim(folder, new, stack) if group.main else None)
+        with _disk(folder):
+            loop = Loop(config, folder, data, hardware, group, show, observe)
+            stack.callback(loop.close)
+            return loop.run()
+
+
+def _claim(folder: RunFolder, new: bool, stack: contextlib.ExitStack) -> LabError | None:
+    """Take the folder for this process alone; what is wrong with it, if anything."""
+    import filelock
+
+    if new and folder.status not in ("empty", "failed"):
+        return LabError(
+            f"{folder.path}: holds a run already ({folder.status}); go on with: mollifier resume {folder.path}"
+        )
+    folder.path.mkdir(parents=True, exist_ok=True)
+    try:
+        stack.enter_context(filelock.FileLock(folder.path / ".lock", timeout=0))
+    except filelock.Timeout:
+        return Busy(f"{folder.path}: another process works on this run")
+    (folder.path / "failure.txt").unlink(missing_ok=True)
+    return None
+
+
+@contextlib.contextmanager
+def _disk(folder: RunFolder) -> Iterator[None]:
+    """A full disk ends a run with a word about what is safe."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise LabError(
+            f"{folder.path}: {error.strerror}; the last good checkpoint is kept. "
+            f"Make room, then go on with: mollifier resume {folder.path}"
+        ) from error

@@ -1,0 +1,67 @@
+"""With what a run was made: versions, commit, machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import mollifier
+
+PACKAGES = ("torch", "numpy", "lightning-fabric", "joblib", "optuna", "scipy")
+
+
+def environment(device: torch.device, ranks: int) -> dict[str, Any]:
+    """All that may explain a difference between two runs of one config."""
+    return {
+        "mollifier": mollifier.__version__,
+        "python": platform.python_version(),
+        **{name: _version(name) for name in PACKAGES},
+        "commit": _commit(),
+        "kernels": str(mollifier.kernels.info()).splitlines(),
+        "machine": {
+            "system": platform.platform(),
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "device": str(device),
+            "accelerator": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+            "ranks": ranks,
+        },
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """Of the checkout that the code runs from, with a mark if it was changed since; None outside of one."""
+    here = Path(__file__).parent
+    try:
+        run = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            cwd=here, capture_output=True, text=True, timeout=10, check=True,
+        )  # fmt: skip
+        tracked = subprocess.run(["git", "ls-files", "--error-unmatch", Path(__file__).name], cwd=here, capture_output=True, timeout=10)  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return run.stdout.strip() if tracked.returncode == 0 else None
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

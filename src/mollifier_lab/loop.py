@@ -1,0 +1,255 @@
+"""The training loop, on Lightning Fabric: updates, evaluations, checkpoints, and the end."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mollifier_lab import checkpoint, tasks
+from mollifier_lab.environment import environment
+from mollifier_lab.errors import Interrupted, LabError
+from mollifier_lab.hardware import Group, Hardware
+from mollifier_lab.optimizers import make_optimizer
+from mollifier_lab.progress import Progress
+from mollifier_lab.records import Records, finite
+from mollifier_lab.runs import Row, RunFolder, write_atomically
+from mollifier_lab.settings import RunConfig
+from mollifier_lab.signals import Stop
+from mollifier_lab.treatment import finish, treat
+
+Observe = Callable[[int, Tensor, list[float] | None], None]
+AGREE = 10  # several processes ask each other this seldom whether one of them was told to stop
+PLAIN = ("update", "loss_count", "best", "best_state", "finished_at", "diverged", "seconds")
+
+
+class Loop:
+    """A run while it goes on. All that changes is in a checkpoint: `PLAIN`, and what has a state_dict of its own."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        folder: RunFolder,
+        data: Path | None,
+        hardware: Hardware,
+        group: Group,
+        show: bool,
+        observe: Observe | None,
+    ) -> None:
+        self.config, self.settings, self.folder, self.group, self.observe = (
+            config,
+            config.settings,
+            folder,
+            group,
+            observe,
+        )
+        self.device = group.fabric.device
+        if self.settings.batch % group.size:
+            raise LabError(f"batch={self.settings.batch}: expected a multiple of the {group.size} processes")
+        self._build(data)
+        self.update, self.loss_count, self.seconds = 0, 0, 0.0
+        self.loss_sum = torch.zeros((), device=self.device, dtype=torch.float64)
+        self.best: Row = {}
+        self.best_state: dict[str, Tensor] | None = None
+        self.finished_at: int | None = None
+        self.diverged = False
+        self.lr = -1.0
+        lengths, problems = self._restore()
+        self.records = Records(folder.path, lengths, hardware.tensorboard, self.update) if group.main else None
+        title = f"{config.task}, {config.title}, seed {config.seed}"
+        self.progress = Progress(title, self.update, self.total, show and group.main)
+        for problem in problems if group.main else ():
+            self.progress.say(f"{problem}; going on from update {self.update}")
+
+    def _build(self, data: Path | None) -> None:
+        settings, seed = self.settings, self.config.seed
+        torch.manual_seed(seed)
+        self.task = tasks.make(self.config, data)
+        self.total = self.task.updates()
+        self.evaluate_every = settings.evaluate_every or self.task.epoch_length
+        self.save_every = settings.save_every or self.evaluate_every
+        self.model: nn.Module = self.task.model().to(self.device)
+        self.annealer = treat(self.model, self.config, self.task.example())
+        optimizer = make_optimizer(settings, self.model.parameters())
+        both: Any = self.group.fabric.setup(self.model, optimizer)
+        self.wrapped, self.optimizer = both
+        self.model.train()
+        torch.manual_seed(seed + 7919 * (self.group.rank + 1))  # every process has noise of its own
+
+    def run(self) -> Row:
+        """All that is left of it."""
+        self._began = time.perf_counter() - self.seconds
+        with Stop() as stop, self.progress:
+            if self.update == 0:
+                self._evaluate(None)
+            while self.update < self.total and not self.diverged:
+                self._step()
+                if self._asked(stop):
+                    self._save()
+                    raise Interrupted(
+                        f"stopped at update {self.update} of {self.total}, saved; go on with: mollifier resume {self.folder.path}"
+                    )
+            return self._end()
+
+    def _step(self) -> None:
+        task, annealer, fabric, clip = self.task, self.annealer, self.group.fabric, self.settings.clip
+        self._set_lr(self.settings.lr * task.lr_factor(self.update))
+        loss = task.loss(self.wrapped, self.group.part(task.batch(self.update)))
+        fabric.backward(loss if task.scale == 1.0 else loss * task.scale)
+        if clip:
+            fabric.clip_gradients(self.wrapped, self.optimizer, max_norm=clip, error_if_nonfinite=False)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        loss = loss.detach()
+        self.loss_sum += loss
+        self.loss_count += 1
+        self.update += 1
+        if annealer is not None and self.finished_at is None:
+            annealer.step(loss)
+            if annealer.finished:
+                self.finished_at = self.update
+        if self.update % self.evaluate_every == 0 or self.update == self.total:
+            self._evaluate(self._mean_loss())
+        if self.update % self.save_every == 0 and self.update < self.total:
+            self._save()
+        self.progress.step(self.update, loss, annealer)
+        if self.observe is not None:
+            self.observe(self.update, loss, annealer.levels if annealer is not None else None)
+
+    def _set_lr(self, lr: float) -> None:
+        if lr != self.lr:
+            self.lr = lr
+            for each in self.optimizer.param_groups:
+                each["lr"] = lr
+
+    def _asked(self, stop: Stop) -> bool:
+        return stop.asked if self.group.size == 1 else self.update % AGREE == 0 and self.group.any(stop.asked)
+
+    def _mean_loss(self) -> float:
+        """Of the updates since the last evaluation, over all processes."""
+        mean = self.group.mean(self.loss_sum / max(self.loss_count, 1))
+        self.loss_sum, self.loss_count = torch.zeros_like(self.loss_sum), 0
+        return float(mean)
+
+    def _measure(self, model: nn.Module, splits: tuple[str, ...]) -> Row:
+        """Metrics of a model as it is; torch's generator is left as it was."""
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []), torch.no_grad():
+            torch.manual_seed(self.config.seed)
+            self.task.recalibrate(model, self.device)
+            model.eval()
+            found = {split: self.task.evaluate(model, split, self.device) for split in splits}
+            model.train()
+        return {f"{split}_{name}": finite(value) for split in splits for name, value in found[split].items()}
+
+    def _evaluate(self, loss: float | None) -> None:
+        row: Row = {"update": self.update, "epoch": self.update / self.task.epoch_length}
+        if loss is not None:
+            row |= {"train_loss": finite(loss), "lr": self.lr}
+            self.diverged = row["train_loss"] is None
+        if self.annealer is not None:
+            row |= {"levels": self.annealer.levels, "loss_average": finite(self.annealer.loss_average)}
+        row |= self._measure(self.model, self.task.splits)
+        curve = self.settings.curve
+        if loss is not None and row[curve] is not None and row[curve] < self.best.get(curve, float("inf")):
+            self.best = {"update": self.update, curve: row[curve]}
+            self.best_state = {name: each.detach().cpu().clone() for name, each in self.model.state_dict().items()}
+        if self.records is not None:
+            self.records.write(row, self._clock())
+        self.progress.row(row)
+
+    def _clock(self) -> float:
+        self.seconds = time.perf_counter() - self._began
+        return self.seconds
+
+    def _save(self) -> None:
+        cuda = torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None
+        mine = {
+            "rng": torch.get_rng_state(),
+            "cuda": cuda,
+            "task": self.task.state_dict(),
+            "loss_sum": self.loss_sum.cpu(),
+        }
+        ranks = self.group.gather(mine)
+        if self.records is None:
+            return
+        self._clock()
+        state = {
+            "config": self.config.to_json(),
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "annealer": self.annealer.state_dict() if self.annealer is not None else None,
+            "ranks": ranks,
+            "lengths": self.records.lengths,
+            "plain": {name: getattr(self, name) for name in PLAIN},
+        }
+        checkpoint.save(self.folder.path / "checkpoints", self.update, state)
+
+    def _restore(self) -> tuple[list[int] | None, list[str]]:
+        """Go on from the last good checkpoint, or begin; the lengths of the records, and what was wrong with newer checkpoints."""
+        saved = checkpoint.load(self.folder.path / "checkpoints", self.config.to_json())
+        if saved is None:
+            if self.group.main:
+                self.folder.write("config.json", self.config.to_json())
+                found = environment(self.device, self.group.size)
+                self.folder.write("environment.json", json.dumps(found, indent=2) + "\n")
+            return None, []
+        state, size = saved.state, self.group.size
+        if len(state["ranks"]) != size:
+            raise LabError(
+                f"{saved.path}: of {len(state['ranks'])} processes, these are {size}; resume it with as many"
+            )
+        mine = state["ranks"][self.group.rank]
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.annealer is not None:
+            self.annealer.load_state_dict(state["annealer"])
+        self.task.load_state_dict(mine["task"])
+        for name in PLAIN:
+            setattr(self, name, state["plain"][name])
+        self.loss_sum = mine["loss_sum"].to(self.device)
+        torch.set_rng_state(mine["rng"])
+        if mine["cuda"] is not None:
+            torch.cuda.set_rng_state(mine["cuda"], self.device)
+        return state["lengths"], saved.problems
+
+    def _end(self) -> Row:
+        """The plain network's metrics, its weights, and, last of all, the result."""
+        annealing: dict[str, Any] | None = None
+        if self.annealer is not None:
+            annealing = {
+                "finished": self.annealer.finished,
+                "finished_at": self.finished_at,
+                "levels": self.annealer.levels,
+            }
+        plain_now = annealing is None or not any(annealing["levels"])
+        last = plain_now and self.best.get("update") == self.update  # then both are the same network
+        if self.best_state is not None and not last:
+            model = copy.deepcopy(self.model)
+            model.load_state_dict(self.best_state)
+            self.best |= self._measure(model, self.task.final)
+        plain = finish(self.model, self.annealer)
+        final = self._measure(plain, self.task.final)
+        self.best |= final if last else {}
+        seconds = self._clock()
+        result = {
+            "format": 1, "updates": self.update, "seconds": round(seconds, 3), "updates_per_second": round(self.update / seconds, 3),
+            "final": final, "best": self.best, "annealing": annealing, "diverged": self.diverged,
+        }  # fmt: skip
+        if self.group.main:
+            from safetensors.torch import save
+
+            weights = {name: each.detach().cpu().contiguous() for name, each in plain.state_dict().items()}
+            write_atomically(self.folder.path / "model.safetensors", save(weights))
+            self.folder.write("result.json", json.dumps(result, indent=2) + "\n")
+        return result
+
+    def close(self) -> None:
+        """Close the files."""
+        if self.records is not None:
+            self.records.close()

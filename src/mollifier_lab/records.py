@@ -1,0 +1,73 @@
+"""The rows that a run writes: metrics, the clock, events for TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from mollifier_lab.errors import LabError
+from mollifier_lab.runs import Row
+
+FILES = ("metrics.jsonl", "clock.jsonl")
+
+
+def finite(value: Any) -> Any:
+    """A number, or None for one that JSON has no word for.
+
+    >>> finite(float("nan")) is None
+    True
+    """
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Records:
+    """Appends rows; `lengths` tells a checkpoint how long the files are, and a resumed run cuts them to that."""
+
+    def __init__(self, folder: Path, lengths: list[int] | None, tensorboard: bool, update: int) -> None:
+        self._files: list[BinaryIO] = []
+        for name, length in zip(FILES, lengths or [0] * len(FILES), strict=True):
+            path = folder / name
+            path.touch()
+            if path.stat().st_size < length:
+                raise LabError(
+                    f"{path}: {path.stat().st_size} bytes, the checkpoint was made when it had {length}; restore it"
+                )
+            os.truncate(path, length)
+            self._files.append(path.open("ab"))
+        self._board: Any = None
+        if tensorboard:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError:
+                return
+            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=update + 1 if lengths else None)  # type: ignore[no-untyped-call]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Of the files, all rows being on the disk."""
+        for file in self._files:
+            file.flush()
+            os.fsync(file.fileno())
+        return [file.tell() for file in self._files]
+
+    def write(self, row: Row, seconds: float) -> None:
+        """One evaluation."""
+        for file, each in zip(self._files, (row, {"update": row["update"], "seconds": round(seconds, 3)}), strict=True):
+            file.write(json.dumps(each).encode() + b"\n")
+            file.flush()
+        if self._board is not None:
+            update = row["update"]
+            for key, value in row.items():
+                if isinstance(value, float):
+                    self._board.add_scalar(key.replace("_", "/", 1), value, update)
+            for number, level in enumerate(row.get("levels", ()), start=1):
+                self._board.add_scalar(f"level/{number}", level, update)
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
+        if self._board is not None:
+            self._board.close()

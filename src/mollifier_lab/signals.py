@@ -1,0 +1,37 @@
+"""SIGINT and SIGTERM as a question that a loop answers when it can."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import TracebackType
+from typing import Any
+
+
+class Stop:
+    """Has the process been told to stop? The first signal asks, the second does not ask any more.
+
+    >>> with Stop() as stop:
+    ...     stop.asked
+    False
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Stop:
+        if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handler
+            self._before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: object) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
