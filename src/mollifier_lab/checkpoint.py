@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from mollifier_lab.errors import LabError
-from mollifier_lab.runs import write_atomically
+from mollifier_lab.files import write_atomically
 
 FORMAT = 1
 KEEP = 2

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mollifier_lab.errors import Busy as Busy, Interrupted as Interrupted, LabError
-from mollifier_lab.hardware import Group, Hardware as Hardware
+from mollifier_lab.group import Group
+from mollifier_lab.hardware import Hardware as Hardware
 from mollifier_lab.loop import Loop, Observe
 from mollifier_lab.runs import Row, RunFolder
 from mollifier_lab.settings import RunConfig

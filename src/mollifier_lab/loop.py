@@ -15,11 +15,13 @@ from torch import Tensor, nn
 from mollifier_lab import checkpoint, tasks
 from mollifier_lab.environment import environment
 from mollifier_lab.errors import Interrupted, LabError
-from mollifier_lab.hardware import Group, Hardware
+from mollifier_lab.files import write_atomically
+from mollifier_lab.group import Converted, Group
+from mollifier_lab.hardware import Hardware
 from mollifier_lab.optimizers import make_optimizer
 from mollifier_lab.progress import Progress
 from mollifier_lab.records import Records, finite
-from mollifier_lab.runs import Row, RunFolder, write_atomically
+from mollifier_lab.runs import Row, RunFolder
 from mollifier_lab.settings import RunConfig
 from mollifier_lab.signals import Stop
 from mollifier_lab.treatment import finish, treat
@@ -139,6 +141,7 @@ class Loop:
 
     def _measure(self, model: nn.Module, splits: tuple[str, ...]) -> Row:
         """Metrics of a model as it is; torch's generator is left as it was."""
+        model = Converted(model, self.group.fabric)
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []), torch.no_grad():
             torch.manual_seed(self.config.seed)
             self.task.recalibrate(model, self.device)

@@ -43,7 +43,7 @@ class Records:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError:
                 return
-            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=update + 1 if lengths else None)  # type: ignore[no-untyped-call]
+            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=update + 1 if lengths else None)
 
     @property
     def lengths(self) -> list[int]:

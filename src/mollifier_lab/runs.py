@@ -23,32 +23,16 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from mollifier_lab.errors import LabError
+from mollifier_lab.files import write_atomically
 from mollifier_lab.settings import RunConfig
 
 Status = Literal["empty", "started", "failed", "done"]
 Row = dict[str, Any]
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """The file holds either what it held before or all of `data`, whatever happens meanwhile."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 class RunFolder:

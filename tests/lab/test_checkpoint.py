@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mollifier_lab import checkpoint, runs
+from mollifier_lab import checkpoint, files
 from mollifier_lab.errors import LabError
 from tests.lab.processes import fork
 
@@ -83,7 +83,7 @@ def test_a_format_of_the_future_is_refused(tmp_path: Path, monkeypatch: pytest.M
 
 
 def _killed_before_its_name(folder: Path) -> None:
-    runs.os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+    files.os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
     checkpoint.save(folder, 20, state(2.0))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
-from mollifier_lab.data import files
+from mollifier_lab import files
 from mollifier_lab.data.folder import DataError
 from mollifier_lab.data.sources import Archive, File
 

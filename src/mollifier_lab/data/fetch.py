@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mollifier_lab.data import files
+from mollifier_lab import files
 from mollifier_lab.data.archive import extract
 from mollifier_lab.data.folder import DataError, check, locate
 from mollifier_lab.data.sources import Archive, File, Source, source

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mollifier_lab.data import files
+from mollifier_lab import files
 from mollifier_lab.data.sources import File, Source, source
 from mollifier_lab.errors import LabError
 

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mollifier_lab.data import files
+from mollifier_lab import files
 from mollifier_lab.data.folder import DataError, cache_folder
 
 Bytes = NDArray[np.uint8]

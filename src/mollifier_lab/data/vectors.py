@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mollifier_lab.data import files
+from mollifier_lab import files
 from mollifier_lab.data.folder import DataError, cache_folder
 
 PIECE = 4 << 20

@@ -22,10 +22,10 @@ class Parity(Settings):
     presets: ClassVar[dict[str, dict[str, object]]] = {
         "paper": {},
         "quick": {"width": 100, "batch": 100, "samples": 1000, "lr": 1.0, "k": 10.0, "updates": 2000, "evaluate_every": 50, "save_every": 500},
-        "variable": {"data": "variable", "bits": 20, "lr": 0.1, "k": 20.0, "updates": 4000, "evaluate_every": 100},
+        "variable": {"kind": "variable", "bits": 20, "lr": 0.1, "k": 20.0, "updates": 4000, "evaluate_every": 100},
     }  # fmt: skip
 
-    data: Literal["fixed", "fresh", "variable"] = "fixed"
+    kind: Literal["fixed", "fresh", "variable"] = "fixed"
     """A fixed training set, new samples at every update, or parity of variable length (always new)."""
     bits: int = 40
     """Inputs."""

@@ -21,7 +21,7 @@ class Ptb(Settings):
     presets: ClassVar[dict[str, dict[str, object]]] = {
         "paper": {},
         "published": {"layers": 3},
-        "quick": {"tokens": 100_000, "epochs": 4.0, "decay_after": 2},
+        "quick": {"tokens": 100_000, "epochs": 3.0, "decay_after": 2},
     }
 
     layers: int = 2

@@ -27,7 +27,7 @@ class ParityTask(Classification[Parity]):
 
     def load(self, data: Path | None) -> None:
         given = self.settings
-        if given.data == "fixed":
+        if given.kind == "fixed":
             train = _pair(*parity.fixed(given.samples, given.bits, self.config.seed))
         else:
             train = self.draw(FRESH, torch.Generator().manual_seed(1_000_000_007 + 2 * self.config.seed))
@@ -44,11 +44,11 @@ class ParityTask(Classification[Parity]):
 
     def draw(self, count: int, generator: torch.Generator) -> Pair:
         """New samples."""
-        new = parity.variable if self.settings.data == "variable" else parity.fresh
+        new = parity.variable if self.settings.kind == "variable" else parity.fresh
         return _pair(*new(count, self.settings.bits, generator))
 
     def batch(self, update: int) -> Batch:
-        if self.settings.data == "fixed":
+        if self.settings.kind == "fixed":
             return super().batch(update)
         return self.draw(self.settings.batch, self.generator(update))
 

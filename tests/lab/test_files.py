@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from mollifier_lab.data import files
+from mollifier_lab import files
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):

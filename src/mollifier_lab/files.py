@@ -32,6 +32,12 @@ def atomic(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
+def write_atomically(path: Path, data: bytes) -> None:
+    """The file holds either what it held before or all of `data`, whatever happens meanwhile."""
+    with atomic(path) as part:
+        part.write_bytes(data)
+
+
 def settle(part: Path, path: Path) -> None:
     """Give a finished file its name, whole even if the machine crashes now."""
     with part.open("rb+") as file:

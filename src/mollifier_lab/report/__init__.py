@@ -1,0 +1,78 @@
+"""The report of a folder of runs: a page, pictures and tables.
+
+`report` writes them; `table` and `terminal.terminal_tables` give the same numbers to the terminal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from mollifier_lab.errors import LabError
+from mollifier_lab.files import write_atomically
+from mollifier_lab.report.reading import Variant, read, variants
+from mollifier_lab.report.summary import Estimate as Estimate, TableRow as TableRow, summarise, table as table
+from mollifier_lab.runs import find_runs
+
+__all__ = ["Estimate", "Report", "TableRow", "report", "table"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written, and what it says.
+
+    Attributes:
+        page: The page to look at.
+        files: All files, the page first.
+        rows: The table.
+        notes: A sentence for each run that could not be read, or was left out as a copy of another.
+    """
+
+    page: Path
+    files: tuple[Path, ...]
+    rows: tuple[TableRow, ...]
+    notes: tuple[str, ...]
+
+
+def report(folder: str | Path, out: str | Path | None = None) -> Report:
+    """Write report.html, curves.png, levels.png, table.csv and curves.csv for all runs of a folder.
+
+    The same runs give the same bytes.
+
+    Args:
+        folder: A run, or any folder with runs in it.
+        out: Where to write; by default into the folder itself.
+
+    Raises:
+        LabError: If there is no run that can be read, or `out` is no folder.
+    """
+    from mollifier_lab.report.page import page_html
+    from mollifier_lab.report.pictures import curves_png, levels_png
+    from mollifier_lab.report.tables import curves_csv, table_csv
+
+    root = Path(folder)
+    target = root if out is None else Path(out)
+    if target.exists() and not target.is_dir():
+        raise LabError(f"{target}: the report is written into a folder, and this is a file; name another with --out")
+    runs, problems = read(find_runs(root))
+    if not runs:
+        raise LabError(f"{root}: none of its runs can be read:\n" + "\n".join(problems))
+    found, left_out = variants(runs)
+    tasks = _by_task(found)
+    rows, notes = summarise(found), [*problems, *left_out]
+    pictures = {"curves.png": curves_png(tasks), "levels.png": levels_png(tasks)}
+    contents = {
+        "report.html": page_html(root, tasks, rows, notes, pictures).encode(),
+        **pictures,
+        "table.csv": table_csv(rows).encode(),
+        "curves.csv": curves_csv(found, root).encode(),
+    }
+    for name, data in contents.items():
+        write_atomically(target / name, data)
+    files = tuple(target / name for name in contents)
+    return Report(files[0], files, tuple(rows), tuple(notes))
+
+
+def _by_task(found: list[Variant]) -> dict[str, list[Variant]]:
+    return {task: list(group) for task, group in groupby(found, key=lambda variant: variant.task)}

@@ -1,0 +1,97 @@
+"""What a page says beside the numbers: settings, environment, commands, runs that failed."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from mollifier_lab.report.reading import Run, Variant, differing, show
+from mollifier_lab.settings import TASKS
+
+
+def setting_rows(found: Sequence[Variant]) -> tuple[list[tuple[str, list[str]]], list[tuple[str, list[str]]]]:
+    """Name and value a variant: first the settings that differ, then all the others."""
+    settings = [variant.settings for variant in found]
+    changed = differing(settings)
+    rows = [
+        (each.name, [show(getattr(one, each.name)) for one in settings]) for each in dataclasses.fields(settings[0])
+    ]
+    return [row for row in rows if row[0] in changed], [row for row in rows if row[0] not in changed]
+
+
+def unlike_default(found: Sequence[Variant]) -> list[str]:
+    """What all variants have in common and the task's defaults, the paper's setting, have not: `width=100 (200)`."""
+    first, default = found[0].settings, type(found[0].settings)()
+    shared = {name for name, _ in setting_rows(found)[1]} - {"evaluate_every", "save_every"}
+    return [
+        f"{name}={show(getattr(first, name))} ({show(getattr(default, name))})"
+        for name in differing([first, default])
+        if name in shared
+    ]
+
+
+def environment_rows(runs: Iterable[Run]) -> list[tuple[str, list[str]]]:
+    """What the environment files say, by name; where runs differ, each value with the number of its runs."""
+    files = [flatten(run.environment) for run in runs if run.environment]
+    names = dict.fromkeys(name for file in files for name in file if name.split(".")[0] != "command")
+    found: list[tuple[str, list[str]]] = []
+    for name in names:
+        counts = Counter(file.get(name, "not given") for file in files)
+        same = len(counts) == 1
+        found.append(
+            (name, [value if same else f"{value} ({_runs(count)})" for value, count in sorted(counts.items())])
+        )
+    return found
+
+
+def flatten(given: object, name: str = "") -> dict[str, str]:
+    """Nested names joined by a dot.
+
+    >>> flatten({"machine": {"cores": 2, "accelerator": None}})
+    {'machine.cores': '2', 'machine.accelerator': 'none'}
+    """
+    if isinstance(given, dict):
+        prefix = f"{name}." if name else ""
+        return {key: text for inner, value in given.items() for key, text in flatten(value, f"{prefix}{inner}").items()}
+    if isinstance(given, list):
+        return {name: ", ".join(map(str, given))}
+    return {name: "none" if given is None else str(given)}
+
+
+def recorded_commands(runs: Iterable[Run]) -> list[str]:
+    """The commands that the runs were started with, each once; those of a study's own worker processes say nothing and are left out."""
+    found: dict[str, None] = {}
+    for run in runs:
+        command = run.environment.get("command")
+        text = shlex.join(map(str, command)) if isinstance(command, list) else command
+        if isinstance(text, str) and text.startswith("mollifier"):
+            found.setdefault(text)
+    return list(found)
+
+
+def train_command(run: Run, root: Path) -> str:
+    """The command that makes one run by itself, into a folder of the same name."""
+    config = run.config
+    kind = TASKS[config.task]
+    preset = kind(**dict(kind.presets.get(config.preset, {})))  # type: ignore[arg-type]
+    flags = [
+        f"--{name.replace('_', '-')} {shlex.quote(str(getattr(config.settings, name)))}"
+        for name in differing([preset, config.settings])
+    ]
+    words = f"mollifier train {config.task} --method {config.method} --preset {shlex.quote(config.preset)}"
+    flags += [f"--label {shlex.quote(config.label)}"] if config.label else []
+    return " ".join([words, *flags, f"--seed {config.seed} --out {shlex.quote(place(run, root))}"])
+
+
+def place(run: Run, root: Path) -> str:
+    """The folder of a run as seen from the one that the report is of."""
+    path = run.folder.path
+    inside = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+    return inside if inside != "." else path.name or "run"
+
+
+def _runs(count: int) -> str:
+    return f"{count} run" if count == 1 else f"{count} runs"

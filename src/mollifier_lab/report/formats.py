@@ -1,0 +1,82 @@
+"""Numbers as they are read by people, by the kind of metric."""
+
+from __future__ import annotations
+
+import math
+
+NONE = "–"
+_WORDS = {"nll": "NLL", "train": "training", "valid": "validation"}
+
+
+def title(metric: str) -> str:
+    """A metric in words.
+
+    >>> title("train_nll"), title("valid_error"), title("train_loss")
+    ('training NLL', 'validation error', 'training loss')
+    """
+    return " ".join(_WORDS.get(word, word) for word in metric.split("_"))
+
+
+def is_percent(metric: str) -> bool:
+    """Is it a fraction that is shown as percent?"""
+    return metric.endswith("_error")
+
+
+def show_metric(metric: str, value: float | None) -> str:
+    """A value of a metric: errors in percent, perplexities with one decimal, the rest with three significant digits.
+
+    >>> show_metric("test_error", 0.0822), show_metric("test_perplexity", 123.62), show_metric("train_nll", 0.020312)
+    ('8.22 %', '123.6', '0.0203')
+    """
+    if value is None or math.isnan(value):
+        return NONE
+    if is_percent(metric):
+        return f"{100 * value:.2f} %"
+    return f"{value:.1f}" if metric.endswith("_perplexity") else significant(value)
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Three significant digits, trailing zeros kept, no exponent where it can be helped.
+
+    >>> significant(0.05), significant(1234.5), significant(2e-7), significant(0.0)
+    ('0.0500', '1234', '2.00e-07', '0')
+    """
+    if value == 0:
+        return "0"
+    if not 1e-4 <= abs(value) < 1e6:
+        return f"{value:.{digits - 1}e}"
+    exponent = int(f"{value:.{digits - 1}e}".split("e")[1])
+    return f"{value:.{max(0, digits - 1 - exponent)}f}"
+
+
+def show_interval(metric: str, low: float, high: float) -> str:
+    """An interval of a metric.
+
+    >>> show_interval("test_error", 0.08, 0.0855)
+    '8.00 – 8.55 %'
+    """
+    first, last = show_metric(metric, low), show_metric(metric, high)
+    return f"{first.removesuffix(' %')} – {last}"
+
+
+def show_count(value: float | None) -> str:
+    """A whole number with its thousands apart.
+
+    >>> show_count(12500.0)
+    '12,500'
+    """
+    return NONE if value is None or not math.isfinite(value) else f"{value:,.0f}"
+
+
+def show_seconds(value: float | None) -> str:
+    """A time.
+
+    >>> show_seconds(4.26), show_seconds(75), show_seconds(3725)
+    ('4.3 s', '1 min 15 s', '1 h 02 min')
+    """
+    if value is None or math.isnan(value):
+        return NONE
+    if value < 59.95:
+        return f"{value:.1f} s"
+    minutes, seconds = divmod(round(value), 60)
+    return f"{minutes} min {seconds:02d} s" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60:02d} min"

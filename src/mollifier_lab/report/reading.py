@@ -1,0 +1,200 @@
+"""Runs as the report sees them: read once, grouped into variants, nothing left out in silence."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from mollifier_lab.errors import LabError
+from mollifier_lab.methods import METHODS
+from mollifier_lab.runs import Row, RunFolder, Status
+from mollifier_lab.settings import TASKS, RunConfig, Settings
+
+TAIL = 8192  # bytes of a failure that are read, from its end
+
+
+def number(value: object) -> float:
+    """A number of a file as a float: NaN where there is none (null is how a run writes what is not finite).
+
+    >>> number(None), number("x"), number(2)
+    (nan, nan, 2.0)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    return float(value) if math.isfinite(value) else math.nan
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the files of one run say.
+
+    Attributes:
+        folder: Where it is.
+        config: All that it depends on.
+        status: How far it is.
+        rows: Its evaluations, in the order of their updates.
+        seconds: Wall-clock by update.
+        result: The numbers at its end; empty before that.
+        environment: Versions and machine; empty if it has written none.
+        failure: The end of failure.txt, of a run that failed.
+    """
+
+    folder: RunFolder
+    config: RunConfig
+    status: Status
+    rows: list[Row]
+    seconds: dict[int, float]
+    result: Row
+    environment: Row
+    failure: str = ""
+
+    @property
+    def diverged(self) -> bool:
+        """Done, but its loss or its metric was not finite in the end."""
+        return self.status == "done" and math.isnan(self.final)
+
+    @property
+    def final(self) -> float:
+        """The table's metric at the end; NaN if the run diverged: an error can be finite where the network is not."""
+        return math.nan if self.result.get("diverged") else self._metric("final")
+
+    @property
+    def best(self) -> float:
+        """The table's metric of the weights with the best value of the curve."""
+        return self._metric("best")
+
+    def _metric(self, which: str) -> float:
+        found = self.result.get(which)
+        return number(found.get(self.config.settings.headline)) if isinstance(found, dict) else math.nan
+
+    def points(self, name: str) -> dict[int, float]:
+        """A column of the metrics, by update; NaN where the run wrote null."""
+        return {row["update"]: number(row[name]) for row in self.rows if name in row}
+
+
+@dataclass
+class Variant:
+    """Runs that differ in their seed alone.
+
+    Attributes:
+        task: The task.
+        name: As tables and plots show it; no two of a task have the same.
+        method: The method's name.
+        settings: Those of all its runs.
+        runs: In the order of their seeds.
+    """
+
+    task: str
+    name: str
+    method: str
+    settings: Settings
+    runs: list[Run] = field(default_factory=list)
+
+    @property
+    def done(self) -> list[Run]:
+        """The runs that are done."""
+        return [run for run in self.runs if run.status == "done"]
+
+    @property
+    def averaged(self) -> list[Run]:
+        """The runs that a mean curve is taken over: done and not diverged; before there is one, all that have not failed."""
+        good = [run for run in self.done if not run.diverged]
+        return good or [run for run in self.runs if run.status == "started" and run.rows]
+
+
+def read(folders: Iterable[RunFolder]) -> tuple[list[Run], list[str]]:
+    """All runs that can be read, and a sentence for each that can not."""
+    runs: list[Run] = []
+    problems: list[str] = []
+    for folder in folders:
+        try:
+            runs.append(_read(folder))
+        except LabError as error:
+            problems.append(str(error))
+        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+            problems.append(f"{folder.path}: its files can not be read ({error!r})")
+    return runs, problems
+
+
+def _read(folder: RunFolder) -> Run:
+    config, status = folder.config(), folder.status
+    seconds = {int(row["update"]): number(row["seconds"]) for row in folder.rows("clock.jsonl")}
+    # an update that was evaluated twice (a run resumed without its last rows) counts as it was last
+    rows = {int(row["update"]): row for row in folder.rows()}
+    result, environment = folder.json("result.json"), folder.json("environment.json")
+    if not isinstance(result, dict) or not isinstance(environment, dict):
+        raise ValueError("result.json and environment.json: expected an object each")
+    failure = _tail(folder) if status == "failed" else ""
+    return Run(folder, config, status, [rows[at] for at in sorted(rows)], seconds, result, environment, failure)
+
+
+def _tail(folder: RunFolder) -> str:
+    with (folder.path / "failure.txt").open("rb") as file:
+        file.seek(max(0, file.seek(0, 2) - TAIL))
+        return file.read().decode(errors="replace").strip()
+
+
+def variants(runs: Iterable[Run]) -> tuple[list[Variant], list[str]]:
+    """Runs grouped by task, label, method and settings, in the order of the tasks and methods; and what was left out.
+
+    Of two runs with the same seed one says nothing that the other does not: the one that is further is kept.
+    """
+    groups: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
+    for run in runs:
+        config = run.config
+        groups[config.task, list(METHODS).index(config.method), config.title, dataclasses.astuple(config.settings)].append(run)  # fmt: skip
+    found: list[Variant] = []
+    notes: list[str] = []
+    order = list(TASKS)
+    for key in sorted(groups, key=lambda key: (order.index(key[0]), *key[1:3], repr(key[3]))):
+        config = groups[key][0].config
+        found.append(Variant(config.task, config.title, config.method, config.settings, _by_seed(groups[key], notes)))
+    for task in TASKS:
+        _tell_apart([variant for variant in found if variant.task == task])
+    return found, notes
+
+
+def _by_seed(runs: list[Run], notes: list[str]) -> list[Run]:
+    kept: dict[int, Run] = {}
+    rank = {"done": 0, "started": 1, "failed": 2, "empty": 3}
+    for run in sorted(runs, key=lambda run: (run.config.seed, rank[run.status], -len(run.rows), str(run.folder.path))):
+        first = kept.setdefault(run.config.seed, run)
+        if first is not run:
+            notes.append(
+                f"{run.folder.path}: left out, it is the same run as {first.folder.path} ({run.config.title}, seed {run.config.seed})"
+            )
+    return list(kept.values())
+
+
+def _tell_apart(found: list[Variant]) -> None:
+    """Variants of the same name get the settings that differ between them into it."""
+    names: dict[str, list[Variant]] = defaultdict(list)
+    for variant in found:
+        names[variant.name].append(variant)
+    for same in names.values():
+        if len(same) == 1:
+            continue
+        changed = differing([variant.settings for variant in same])
+        methods = len({variant.method for variant in same}) > 1
+        for variant in same:
+            parts = [variant.name, *([variant.method] if methods else [])]
+            variant.name = ", ".join([*parts, *(f"{name}={show(getattr(variant.settings, name))}" for name in changed)])
+
+
+def differing(settings: list[Settings]) -> list[str]:
+    """The names of the settings that are not the same everywhere."""
+    names = [each.name for each in dataclasses.fields(settings[0])]
+    return [name for name in names if len({getattr(each, name) for each in settings}) > 1]
+
+
+def show(value: object) -> str:
+    """A setting as a person writes it.
+
+    >>> show(1.0), show(0.1), show("sgd")
+    ('1', '0.1', 'sgd')
+    """
+    return f"{value:.12g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,65 @@
+"""The numbers as CSV, in full precision: an empty cell is a value that is not there or not finite."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from mollifier_lab.report.facts import place
+from mollifier_lab.report.reading import Variant
+from mollifier_lab.report.summary import TableRow
+
+_FIRST = ("task", "variant", "method", "seed", "status", "folder", "update", "epoch", "seconds")
+
+
+def table_csv(rows: Iterable[TableRow]) -> str:
+    """A line a variant."""
+    lines: list[dict[str, object]] = [
+        {
+            "task": row.task, "variant": row.variant, "method": row.method, "metric": row.metric,
+            "done": row.done, "diverged": row.diverged, "failed": row.failed, "unfinished": row.running,
+            "final_mean": row.final.mean, "final_low": row.final.low, "final_high": row.final.high, "final_n": row.final.n,
+            "best_mean": row.best.mean, "best_low": row.best.low, "best_high": row.best.high, "best_n": row.best.n,
+            "target_metric": row.curve, "target": row.target, "reached": row.reached, "updates_to_target": row.updates_to_target,
+            "seconds": row.seconds, "updates_per_second": row.updates_per_second, "paper": row.paper,
+        }
+        for row in rows
+    ]  # fmt: skip
+    return _write(list(lines[0]) if lines else [], lines)
+
+
+def curves_csv(found: Sequence[Variant], root: Path) -> str:
+    """A line an evaluation, of every run that could be read."""
+    lines: list[dict[str, object]] = []
+    for variant in found:
+        for run in variant.runs:
+            first = {"task": variant.task, "variant": variant.name, "method": variant.method, "seed": run.config.seed}
+            for row in run.rows:
+                flat = {name: value for name, value in row.items() if name != "levels"}
+                levels = {f"level_{block}": level for block, level in enumerate(row.get("levels") or (), start=1)}
+                seconds = {"seconds": run.seconds.get(row["update"])}
+                lines.append({**first, "status": run.status, "folder": place(run, root), **seconds, **flat, **levels})
+    return _write([*_FIRST, *_columns(lines)], lines)
+
+
+def _columns(lines: Iterable[dict[str, object]]) -> list[str]:
+    """The metrics, and after them the levels in the order of the blocks."""
+    names = dict.fromkeys(name for line in lines for name in line if name not in _FIRST)
+    levels = [name for name in names if name.startswith("level_")]
+    return [*(name for name in names if name not in levels), *sorted(levels, key=lambda name: int(name[6:]))]
+
+
+def _write(names: list[str], lines: Iterable[dict[str, object]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    for line in lines:
+        writer.writerow({name: _cell(value) for name, value in line.items()})
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    return "" if value is None or (isinstance(value, float) and not math.isfinite(value)) else value

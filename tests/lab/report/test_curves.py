@@ -1,0 +1,55 @@
+"""Means and bands, by hand."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mollifier_lab.report.curves import band, levels, thin
+from mollifier_lab.report.reading import Run, read, variants
+from mollifier_lab.runs import RunFolder, find_runs
+from mollifier_lab.settings import RunConfig
+from tests.lab.report.conftest import Written
+from tests.lab.report.folders import write_lines, write_run
+
+
+def run_with(root: Path, seed: int, rows: list[dict[str, Any]], seconds: float = 1.0) -> Run:
+    folder = write_run(root / f"seed-{seed}", RunConfig.make("parity", "mollified", seed), rows=2)
+    write_lines(folder / "metrics.jsonl", rows)
+    write_lines(folder / "clock.jsonl", [{"update": row["update"], "seconds": seconds * row["update"]} for row in rows])
+    return read([RunFolder(folder)])[0][0]
+
+
+def test_a_band_is_where_all_runs_have_a_finite_value(tmp_path: Path) -> None:
+    first = run_with(tmp_path, 0, [{"update": 0, "x": 1.0}, {"update": 5, "x": 0.5}, {"update": 10, "x": 0.1}], 1.0)
+    other = run_with(tmp_path, 1, [{"update": 0, "x": 3.0}, {"update": 5, "x": None}, {"update": 10, "x": 0.3}], 3.0)
+    found = band([first, other], "x")
+    assert (found.updates, found.low, found.high, found.seconds) == ([0, 10], [1.0, 0.1], [3.0, 0.3], [0.0, 20.0])
+    assert found.mean == pytest.approx([2.0, 0.2])
+    assert band([], "x").updates == []
+    assert band([first], "y").updates == []
+
+
+def test_levels_are_means_over_the_runs(tmp_path: Path) -> None:
+    first = run_with(tmp_path, 0, [{"update": 0, "levels": [1.0, 1.0]}, {"update": 5, "levels": [0.5, 0.0]}])
+    other = run_with(tmp_path, 1, [{"update": 0, "levels": [1.0, 1.0]}, {"update": 5, "levels": [0.0, 0.0]}])
+    plain = run_with(tmp_path, 2, [{"update": 0, "x": 1.0}])
+    assert levels([first, other]) == ([0, 5], [[1.0, 0.25], [1.0, 0.0]])
+    assert levels([plain]) == levels([]) == levels([first, plain]) == ([], [])
+
+
+def test_a_mean_curve_is_over_the_runs_that_are_done_and_did_not_diverge(study: Written) -> None:
+    found = {each.name: each for each in variants(read(find_runs(study.root))[0])[0]}
+    seeds = {name: [run.config.seed for run in each.averaged] for name, each in found.items()}
+    assert seeds["plain, gain=4, lr=0.1"] == [0, 2, 3, 4]
+    assert seeds["residual + batch norm"] == [0, 1, 2]
+    diverged = found["plain, gain=4, lr=0.1"].runs[1].points("train_nll")
+    assert [math.isnan(value) for value in diverged.values()] == [False] * 21 + [True]
+
+
+def test_thinning_keeps_both_ends_and_the_order() -> None:
+    kept = thin(5001)
+    assert (len(kept), kept[0], kept[-1]) == (1000, 0, 5000)
+    assert kept == sorted(set(kept))
+    assert thin(0) == []

@@ -1,0 +1,58 @@
+"""Settings, environment and commands."""
+
+import json
+import shlex
+from pathlib import Path
+
+from mollifier_lab.commands.train import Train
+from mollifier_lab.report.facts import environment_rows, recorded_commands, setting_rows, train_command, unlike_default
+from mollifier_lab.report.reading import Run, Variant, read, variants
+from mollifier_lab.runs import find_runs
+from mollifier_lab.settings import RunConfig
+from tests.lab.report.conftest import Written
+from tests.lab.report.folders import ENVIRONMENT, write_run
+
+
+def both(root: Path) -> tuple[list[Run], list[Variant]]:
+    write_run(root / "plain" / "seed-0", RunConfig.make("parity", "plain", preset="quick", lr=0.25), rows=2)
+    other = write_run(root / "it's" / "seed-3", RunConfig.make("parity", "mollified", 3, "quick", loss_average=0.9), rows=2)  # fmt: skip
+    (other / "environment.json").write_text(json.dumps(ENVIRONMENT | {"torch": "2.8.0", "command": ["worker.py"]}))
+    runs = read(find_runs(root))[0]
+    return runs, variants(runs)[0]
+
+
+def test_settings_that_differ_come_first(tmp_path: Path) -> None:
+    changed, same = setting_rows(both(tmp_path)[1])
+    assert changed == [("lr", ["0.25", "1"]), ("loss_average", ["0.99", "0.9"])]
+    assert ("width", ["100", "100"]) in same
+    assert not {"lr", "loss_average"} & {name for name, _ in same}
+
+
+def test_what_is_not_the_papers_setting_is_said(tmp_path: Path) -> None:
+    assert unlike_default(both(tmp_path)[1]) == [
+        "batch=100 (128)", "updates=2000 (102000)", "k=10 (100)", "samples=1000 (2000)", "width=100 (200)",
+    ]  # fmt: skip
+
+
+def test_the_environment_with_the_runs_that_differ(tmp_path: Path) -> None:
+    found = dict(environment_rows(both(tmp_path)[0]))
+    assert found["torch"] == ["2.8.0 (1 run)", "2.9.0 (1 run)"]
+    assert found["machine.cores"] == ["2"]
+    assert "command" not in found
+
+
+def test_commands_that_a_shell_reads_as_they_are_meant(tmp_path: Path) -> None:
+    runs, _ = both(tmp_path)
+    assert recorded_commands(runs) == ["mollifier compare parity --preset quick --seeds 5"]
+    assert [train_command(run, tmp_path) for run in runs] == [
+        "mollifier train parity --method mollified --preset quick --loss-average 0.9 --seed 3 --out 'it'\"'\"'s/seed-3'",
+        "mollifier train parity --method plain --preset quick --lr 0.25 --seed 0 --out plain/seed-0",
+    ]
+    assert train_command(runs[1], runs[1].folder.path).endswith("--out seed-0")
+
+
+def test_a_command_makes_the_same_run(study: Written) -> None:
+    for run in read(find_runs(study.root))[0][::5]:
+        words = shlex.split(train_command(run, study.root))
+        assert words[:2] == ["mollifier", "train"]
+        assert Train.parse(words[2:], "mollifier train").run_config() == run.config
