@@ -1,0 +1,1 @@
+"""The commands, one typed dataclass each: its fields are the flags, `run` does it and returns the exit code."""

@@ -1,0 +1,35 @@
+"""`mollifier figures`: the pictures of the method itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from mollifier_lab.errors import pick
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Draw the figures of the paper and of the documents."""
+
+    names: Annotated[
+        Positional[tuple[str, ...]],
+        arg(metavar="NAME ...", help="continuation, linearisation, schedules, loss-surface.", help_behavior_hint="(default: all)"),
+    ] = ()  # fmt: skip
+    out: Annotated[Path, arg(metavar="DIR")] = Path("figures")
+    """Folder for the PNG files."""
+    dpi: Annotated[int, arg(metavar="N")] = 100
+    """Dots an inch."""
+
+    def run(self) -> int:
+        """Draw and tell the paths."""
+        from mollifier import figures
+
+        for name in self.names:
+            pick("figure", name, figures.FIGURES)
+        for name in self.names or tuple(figures.FIGURES):
+            print(*figures.save(self.out, [name], self.dpi), flush=True)
+        return 0

@@ -1,0 +1,64 @@
+"""`mollifier tasks` and `mollifier methods`: what there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from mollifier_lab.commands.screen import console, table
+from mollifier_lab.errors import pick
+from mollifier_lab.methods import METHODS, applicable
+from mollifier_lab.report.formats import is_percent, title
+from mollifier_lab.settings import TASKS
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """List the tasks: presets, the metric of the table, what the paper reports."""
+
+    def run(self) -> int:
+        """Print it."""
+        found = table("task", "what", "presets", "metric", "the paper's")
+        for name, task in TASKS.items():
+            paper = [
+                f"{METHODS[method].title} {as_printed(task.headline, value)}" for method, value in task.paper.items()
+            ]
+            found.add_row(name, task.summary, ", ".join(task.presets), title(task.headline), "\n".join(paper) or "-")
+        console().print(found)
+        return 0
+
+
+@dataclass(frozen=True)
+class Methods:
+    """List the methods, or those that apply to a task."""
+
+    task: Annotated[
+        Positional[str | None], arg(metavar="TASK", help="Only those that apply to it.", help_behavior_hint="")
+    ] = None
+
+    def run(self) -> int:
+        """Print it."""
+        if self.task is None:
+            found = table("method", "what", "tasks", "searched besides")
+            for method in METHODS.values():
+                tasks = "all" if method.tasks == tuple(TASKS) else ", ".join(method.tasks)
+                found.add_row(method.name, method.summary, tasks, ", ".join(method.knobs) or "-")
+        else:
+            task = pick("task", self.task, TASKS)
+            found = table("method", "what", "searched", f"the paper's {title(task.headline)}")
+            for method in applicable(self.task):
+                paper = as_printed(task.headline, task.paper[method.name]) if method.name in task.paper else "-"
+                found.add_row(method.name, method.summary, ", ".join((*task.search, *method.knobs)), paper)
+        console().print(found)
+        return 0
+
+
+def as_printed(metric: str, value: float) -> str:
+    """A number of the paper, with no more digits than it gives.
+
+    >>> as_printed("test_error", 0.305), as_printed("train_nll", 0.02)
+    ('30.5 %', '0.02')
+    """
+    return f"{100 * value:g} %" if is_percent(metric) else f"{value:g}"

@@ -1,0 +1,38 @@
+"""`mollifier resume`: go on with a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from mollifier_lab.commands.options import DataFolder, HardwareFlags, Quiet
+from mollifier_lab.commands.screen import result_line, say, tell_end
+from mollifier_lab.hardware import Hardware
+from mollifier_lab.runs import RunFolder
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with a run where it stopped; what comes out is what an uninterrupted run gives."""
+
+    folder: Annotated[Positional[Path], arg(metavar="DIR", help="Folder of the run.")]
+    data: DataFolder = None
+    quiet: Quiet = False
+    hardware: HardwareFlags = field(default_factory=Hardware)
+
+    def run(self) -> int:
+        """Go on, unless it is done."""
+        run = RunFolder(self.folder)
+        task = run.config().task
+        if run.status == "done":
+            say(f"done already: {result_line(task, run.json('result.json'), self.folder)}")
+            return 0
+
+        from mollifier_lab import engine
+
+        result = engine.resume(self.folder, data=self.data, hardware=self.hardware, show=not self.quiet)
+        tell_end(task, result, self.folder)
+        return 0

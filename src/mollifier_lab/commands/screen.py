@@ -1,0 +1,76 @@
+"""What the commands print: plain text where it is no terminal, never a control character there. No torch here."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mollifier_lab.report.formats import show_metric, show_seconds, title
+from mollifier_lab.settings import TASKS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+def rank() -> int:
+    """Of this process among those of its run, as torchrun, Slurm or Fabric have set it; 0 in the one that speaks, and there alone."""
+    for names in (("RANK",), ("SLURM_PROCID",), ("NODE_RANK", "LOCAL_RANK")):
+        found = [int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()]
+        if found:
+            return sum(found)
+    return 0
+
+
+def console() -> Console:
+    """Standard output. In a file or a pipe, a table is as wide as it needs."""
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=200, force_terminal=False)
+
+
+def table(*columns: str) -> Table:
+    """An empty table in the house's style."""
+    from rich import box
+    from rich.table import Table
+
+    found = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        found.add_column(column, overflow="fold")
+    return found
+
+
+def result_line(task: str, result: dict[str, Any], out: Path) -> str:
+    """One line about a finished run."""
+    metric = TASKS[task].headline
+    value = show_metric(metric, result.get("final", {}).get(metric))
+    lost = ", diverged" if result.get("diverged") else ""
+    return f"{out}: {title(metric)} {value} after {result['updates']} updates, {show_seconds(result['seconds'])}{lost}"
+
+
+def say(text: str) -> None:
+    """Print it in one of the processes of a run."""
+    if rank() == 0:
+        print(text)
+
+
+def tell_end(task: str, result: dict[str, Any], out: Path) -> None:
+    """What came out."""
+    say(f"done: {result_line(task, result, out)}\nto look at it: mollifier report {shlex.quote(str(out))}")
+
+
+def show_report(folder: Path, out: Path | None = None) -> None:
+    """Write the page about all runs in a folder; print its table and where it is."""
+    from mollifier_lab.report import report
+    from mollifier_lab.report.terminal import terminal_tables
+
+    made = report(folder, out)
+    for each in terminal_tables(made.rows):
+        console().print(each)
+    for note in made.notes:
+        print(f"note: {note}", file=sys.stderr)
+    pictures = [path for path in made.files if path.suffix == ".png"]
+    print(f"page: {made.page}\npictures: {', '.join(map(str, pictures))}")

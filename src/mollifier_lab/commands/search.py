@@ -1,0 +1,86 @@
+"""`mollifier search`: the same random search for every method."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import arg
+
+from mollifier_lab.commands.options import (
+    Address,
+    Backend,
+    Changes,
+    DataFolder,
+    MethodName,
+    Preset,
+    Quiet,
+    Task,
+    Threads,
+    Workers,
+)
+from mollifier_lab.errors import pick
+from mollifier_lab.methods import method_for
+from mollifier_lab.report.formats import show_metric, title
+from mollifier_lab.settings import TASKS
+from mollifier_lab.variants import parse_changes
+
+
+@dataclass(frozen=True)
+class Search:
+    """Search a method's settings at random; the best become a file that `mollifier train --config` takes."""
+
+    task: Task
+    method: MethodName = "mollified"
+    trials: Annotated[int, arg(metavar="N")] = 20
+    """Trials in all; those of an earlier search with the same storage count."""
+    preset: Preset = "paper"
+    changes: Changes = ()
+    seed: Annotated[int, arg(metavar="N")] = 0
+    """Of the search and of its runs."""
+    storage: Annotated[str | None, arg(metavar="URL", help_behavior_hint="(default: an SQLite file in the folder)")] = None  # fmt: skip
+    """Database of the trials; on a cluster, one that all machines reach."""
+    out: Annotated[
+        Path | None, arg(metavar="DIR", help_behavior_hint="(default: runs/search/TASK-PRESET/METHOD)")
+    ] = None  # fmt: skip
+    """Folder of the search; named again, it goes on where it stopped."""
+    data: DataFolder = None
+    workers: Workers = 1
+    backend: Backend = "loky"
+    address: Address = None
+    threads: Threads = 0
+    quiet: Quiet = False
+
+    def run(self) -> int:
+        """Search, and tell the best; 1 if a trial failed."""
+        method_for(self.method, pick("task", self.task, {name: name for name in TASKS}))
+        out = self.out or Path("runs", "search", f"{self.task}-{self.preset}", self.method)
+
+        from mollifier_lab.search import search, search_space
+
+        best = search(
+            self.task,
+            self.method,
+            self.trials,
+            out,
+            preset=self.preset,
+            changes=self.changes,
+            seed=self.seed,
+            storage=self.storage,
+            data=self.data,
+            workers=self.workers,
+            backend=self.backend,
+            address=self.address,
+            threads=self.threads,
+            show=not self.quiet,
+        )
+        counts = ", ".join(f"{count} {name}" for name, count in best.trials.items() if count)
+        drawn = search_space(self.task, self.method, parse_changes(self.changes, self.task))
+        values = ", ".join(f"{name}={getattr(best.config.settings, name):.4g}" for name in drawn)
+        print(
+            f"trials: {counts}\nbest: trial {best.number}, {title(best.metric)} {show_metric(best.metric, best.value)}, with {values}"
+        )
+        print(f"to train with it: mollifier train {self.task} --config {shlex.quote(str(best.path))}")
+        return 1 if best.trials.get("failed") else 0

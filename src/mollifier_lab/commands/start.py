@@ -1,0 +1,64 @@
+"""Where the settings of a run start from: a task's defaults, then a preset, then a file. The flags come last. No torch here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from mollifier_lab.errors import LabError, did_you_mean
+from mollifier_lab.settings import FORMAT, Settings, settings_for
+from mollifier_lab.variants import parse_changes
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a file says: the config.json of a run, what a search found best, or any part of such a file."""
+
+    task: str = ""
+    method: str = ""
+    seed: int = 0
+    preset: str = ""
+    label: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> Start:
+        """Read it.
+
+        Raises:
+            LabError: If it is not there, no JSON object, or says what is not understood.
+        """
+        try:
+            found = json.loads(path.read_text())
+        except OSError as error:
+            raise LabError(f"--config {path}: {error.strerror}") from None
+        except ValueError as error:
+            raise LabError(f"--config {path}: no JSON ({error})") from None
+        if not isinstance(found, dict):
+            raise LabError(f"--config {path}: expected an object, {{...}}")
+        if found.pop("format", FORMAT) != FORMAT:
+            raise LabError(f"--config {path}: of another format than {FORMAT}, which this version reads")
+        kinds = {each.name: type(getattr(cls(), each.name)) for each in fields(cls)}
+        for name, value in found.items():
+            if name not in kinds:
+                raise LabError(
+                    f"--config {path}: {name!r} is not known{did_you_mean(name, kinds)}; expected: {', '.join(kinds)}"
+                )
+            if type(value) is not kinds[name]:
+                raise LabError(f"--config {path}: {name}={value!r}: expected {KINDS[kinds[name]]}")
+        return cls(**found)
+
+    def begin(self, task: str, preset: str = "") -> Settings:
+        """The settings that flags then change.
+
+        Raises:
+            LabError: If the file is of another task, or a setting is not known or out of range.
+        """
+        if self.task and self.task != task:
+            raise LabError(f"--config is of task {self.task!r}, given was {task!r}")
+        return settings_for(task, preset or self.preset or "paper", **parse_changes(self.settings, task))
+
+
+KINDS = {str: "a text", int: "a whole number", dict: "an object, {...}"}

@@ -1,0 +1,38 @@
+"""All commands by their names. No torch here.
+
+>>> sorted(COMMANDS)
+['compare', 'data', 'figures', 'methods', 'report', 'resume', 'search', 'tasks', 'train']
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from mollifier_lab.commands.compare import Compare as Compare
+from mollifier_lab.commands.data import Data as Data
+from mollifier_lab.commands.figures import Figures as Figures
+from mollifier_lab.commands.lists import Methods as Methods, Tasks as Tasks
+from mollifier_lab.commands.report import Report as Report
+from mollifier_lab.commands.resume import Resume as Resume
+from mollifier_lab.commands.search import Search as Search
+from mollifier_lab.commands.train import Train as Train
+
+
+class Command(Protocol):
+    """What the command line was understood as."""
+
+    def run(self) -> int:
+        """Do it; the exit code."""
+
+
+COMMANDS: dict[str, type[Any]] = {
+    "train": Train,
+    "resume": Resume,
+    "compare": Compare,
+    "search": Search,
+    "report": Report,
+    "data": Data,
+    "figures": Figures,
+    "tasks": Tasks,
+    "methods": Methods,
+}

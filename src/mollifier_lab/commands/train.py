@@ -1,0 +1,151 @@
+"""`mollifier train`: one run. No torch until it starts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar
+
+import tyro
+from tyro.conf import arg
+
+from mollifier_lab.commands.options import (
+    SWITCHES,
+    DataFolder,
+    HardwareFlags,
+    MethodName,
+    Preset,
+    Quiet,
+    Task,
+)
+from mollifier_lab.commands.screen import rank, result_line, say, tell_end
+from mollifier_lab.commands.start import Start
+from mollifier_lab.errors import LabError
+from mollifier_lab.hardware import Hardware
+from mollifier_lab.runs import RunFolder
+from mollifier_lab.settings import TASKS, RunConfig
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """No settings: no task is named yet."""
+
+
+@dataclass(frozen=True)
+class Train(Generic[S]):
+    """Train one network. `mollifier train TASK --help` lists the task's settings, too."""
+
+    task: Task
+    settings: Annotated[tyro.conf.OmitArgPrefixes[S], arg(help="All that can be set of this task.")]
+    preset: Preset = "paper"
+    method: MethodName = "mollified"
+    seed: Annotated[int, arg(metavar="N")] = 0
+    """Of the weights, the order of the data and the noise."""
+    label: Annotated[str, arg(metavar="TEXT", help_behavior_hint="(default: the method's title)")] = ""
+    """Name in tables and plots."""
+    config: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """Start from the config.json of a run, from what a search found, or from any part of such a file; flags come on top."""
+    out: Annotated[
+        Path | None, arg(metavar="DIR", help_behavior_hint="(default: runs/TASK/METHOD/seed-SEED)")
+    ] = None  # fmt: skip
+    """Folder of the run."""
+    data: DataFolder = None
+    quiet: Quiet = False
+    hardware: HardwareFlags = field(default_factory=Hardware)
+
+    @classmethod
+    def parse(cls, args: Sequence[str], prog: str) -> Train[Any]:
+        """Read the flags; which there are, and their defaults, depend on the task, the preset and the file."""
+        words, flags = glance(args)
+        if {"-h", "--help"} & set(flags):
+            args = ["--help"]  # what stands before it would be missing from the help
+        if not words:
+            if args != ["--help"]:
+                raise LabError(f"{prog} needs a task: one of {', '.join(TASKS)}; for example: {prog} parity")
+            return tyro.cli(Train[Nothing], args=args, prog=prog, config=SWITCHES)
+        start = Start.read(Path(flags["--config"])) if flags.get("--config") else Start()
+        settings = start.begin(words[0], flags.get("--preset", ""))
+        kind: Any = type(settings)
+        default = Train(
+            task=tyro.MISSING,
+            settings=settings,
+            preset=flags.get("--preset") or start.preset or "paper",
+            method=start.method or "mollified",
+            seed=start.seed,
+            label=start.label,
+        )
+        about = f"Train one network: {settings.summary}. Presets: {', '.join(settings.presets)}."
+        return tyro.cli(Train[kind], args=args, default=default, prog=prog, description=about, config=SWITCHES)
+
+    def run_config(self) -> RunConfig:
+        """All that the run depends on."""
+        values = dataclasses.asdict(self.settings)  # type: ignore[call-overload]
+        return RunConfig(self.task, self.method, self.seed, TASKS[self.task](**values), self.preset, self.label)
+
+    def run(self) -> int:
+        """Train, unless it is done already."""
+        config = self.run_config()
+        out = self.out or Path("runs", self.task, self.method, f"seed-{self.seed}")
+        if found := _done_already(RunFolder(out), config):
+            say(f"done already: {result_line(self.task, found, out)}")
+            return 0
+
+        from mollifier_lab import engine
+
+        result = engine.train(config, out, data=self.data, hardware=self.hardware, show=not self.quiet)
+        tell_end(self.task, result, out)
+        return 0
+
+
+def _done_already(folder: RunFolder, config: RunConfig) -> dict[str, Any]:
+    """The result of the same run, if it is there.
+
+    Raises:
+        LabError: If the folder holds a run of another config, or one that is not done.
+    """
+    if folder.status == "empty":
+        return {}
+    there = folder.config()
+    if there.to_json() != config.to_json():
+        raise LabError(
+            f"{folder.path} holds another run ({', '.join(differences(there, config))}); nothing was touched. "
+            f"Name another folder: --out DIR"
+        )
+    # not asked in the other processes of a run: the first may have written its config just now
+    if folder.status != "done" and rank() == 0:
+        raise LabError(
+            f"{folder.path} holds this run already, not done yet; nothing was touched. "
+            f"Go on with it: mollifier resume {folder.path}"
+        )
+    return folder.json("result.json")
+
+
+def differences(there: RunConfig, here: RunConfig) -> list[str]:
+    """What differs between two configs, in words."""
+    old, new = ({**vars(each), **dataclasses.asdict(each.settings)} for each in (there, here))
+    names = [name for name in {**old, **new} if name != "settings" and old.get(name) != new.get(name)]
+    return [f"{name} {old.get(name)!r} there, {new.get(name)!r} here" for name in names]
+
+
+def glance(args: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Words and flags of a command line, before it is known which flags there are: all but the switches take one value.
+
+    >>> glance(["--quiet", "--preset", "quick", "parity", "--lr=0.1"])
+    (['parity'], {'--quiet': '', '--preset': 'quick', '--lr': '0.1'})
+    """
+    words: list[str] = []
+    flags: dict[str, str] = {}
+    rest = iter(args)
+    for each in rest:
+        name, equals, value = each.partition("=")
+        if not each.startswith("-"):
+            words.append(each)
+        elif equals or each in ("-h", "--help", "--quiet", "--no-tensorboard"):
+            flags[name] = value
+        else:
+            flags[name] = next(rest, "")
+    return words, flags
