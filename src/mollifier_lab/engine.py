@@ -88,6 +88,8 @@ def _go(
     group = Group(fabric)
     with contextlib.ExitStack() as stack:
         group.agree(_claim(folder, new, stack) if group.main else None)
+        if folder.status == "done":  # by another process, just before this one had the folder
+            return folder.json("result.json")
         with _disk(folder):
             loop = Loop(config, folder, data, hardware, group, show, observe)
             stack.callback(loop.close)

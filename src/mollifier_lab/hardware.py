@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,7 +35,8 @@ class Hardware:
     def fabric(self) -> Fabric:
         """Fabric, not launched yet."""
         import torch
-        from lightning_fabric import Fabric
+
+        Fabric = _import_fabric()  # noqa: N806
 
         if self.threads:
             torch.set_num_threads(self.threads)
@@ -49,3 +51,16 @@ class Hardware:
             )
         except (ValueError, RuntimeError, TypeError) as error:
             raise LabError(f"{self}: {error}") from error
+
+
+def _import_fabric() -> type[Fabric]:
+    """Without torchmetrics: for a callback that nobody uses here Fabric imports it and, through it, transformers, which takes seconds."""
+    unwanted = "torchmetrics" not in sys.modules
+    if unwanted:
+        sys.modules["torchmetrics"] = None  # type: ignore[assignment]
+    try:
+        from lightning_fabric import Fabric
+    finally:
+        if unwanted:
+            del sys.modules["torchmetrics"]
+    return Fabric

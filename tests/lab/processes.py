@@ -6,12 +6,12 @@ from multiprocessing.context import ForkServerProcess
 from typing import Any
 
 import mollifier
+from mollifier_lab.hardware import _import_fabric
 
+_import_fabric()
 mollifier.kernels.info()  # builds them, if need be: before the first clock of a test runs
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
-    ["mollifier_lab.engine", "lightning_fabric", "mollifier_lab.tasks", "tests.lab.processes"]
-)
+_CONTEXT.set_forkserver_preload(["mollifier_lab.engine", "mollifier_lab.tasks", "tests.lab.processes"])
 
 
 class Child:

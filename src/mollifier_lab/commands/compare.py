@@ -60,7 +60,7 @@ class Compare:
         )
         if any((run.path / "config.json").exists() for run in runs):
             show_report(out)
-        return 1 if any(run.status == "failed" for run in runs) else 0
+        return 1 if any(run.status != "done" for run in runs) else 0
 
 
 def seed_numbers(text: str) -> int | list[int]:

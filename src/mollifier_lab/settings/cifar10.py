@@ -20,7 +20,7 @@ class Cifar10(Settings):
     search: ClassVar[dict[str, Range]] = {"lr": (1e-2, 1.0, "log"), "weight_decay": (1e-5, 1e-3, "log")}
     presets: ClassVar[dict[str, dict[str, object]]] = {
         "paper": {},
-        "quick": {"depth": 20, "width": 8, "train": 5000, "epochs": 3.0},
+        "quick": {"depth": 20, "width": 8, "train": 5000, "epochs": 5.0, "k": 2.0},
     }
 
     depth: Literal[20, 32, 56, 110] = 110
@@ -33,6 +33,7 @@ class Cifar10(Settings):
     weight_decay: float = 1e-4
     batch: int = 128
     epochs: float = 500.0
+    k: float = 1000.0
     recalibrate: int = 20
     """Batches of training data that the statistics of batch norm are measured anew on before an evaluation at a changed level; 0: never."""
 

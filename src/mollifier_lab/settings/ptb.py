@@ -46,6 +46,7 @@ class Ptb(Settings):
     clip: float = 5.0
     batch: int = 20
     epochs: float = 13.0
+    k: float = 10.0
 
     def checks(self) -> list[tuple[str, str, bool]]:
         names = ("layers", "width", "steps")

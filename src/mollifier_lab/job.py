@@ -1,0 +1,153 @@
+"""One run of many: what a worker does with it, in whatever process it is.
+
+A lock beside the folder holds others off while a run goes on; the system frees it when its holder ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import signal
+import threading
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import filelock
+
+from mollifier_lab.errors import Busy, Interrupted, LabError
+from mollifier_lab.runs import RunFolder
+from mollifier_lab.settings import RunConfig
+
+_ONE = threading.Lock()  # torch has one random generator a process, and a Dask worker may have several threads
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that is wanted, and its folder."""
+
+    config: RunConfig
+    path: Path
+
+    @property
+    def lock(self) -> Path:
+        """Locked while the run goes on; holds how often a pool has started it."""
+        return self.path.with_name(f".{self.path.name}.lock")
+
+    def starts(self, token: str) -> int:
+        """How often workers of that pool have started it without coming to an end."""
+        try:
+            words = self.lock.read_text().split()
+        except OSError:
+            return 0
+        return int(words[1]) if len(words) == 2 and words[0] == token else 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a job.
+
+    Attributes:
+        job: The job.
+        status: ``found``: it was done already. ``busy``: another process has it.
+        error: Why it failed, in a line.
+        curable: It failed for a reason that the user can put right.
+    """
+
+    job: Job
+    status: Literal["done", "found", "failed", "busy", "interrupted"]
+    error: str = ""
+    curable: bool = False
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker does with a job."""
+
+    data: Path | None
+    threads: int
+    show: bool
+    token: str
+    owned: bool
+    wait: bool = False
+
+    def __call__(self, job: Job) -> Outcome:
+        if not job.path.parent.is_dir():
+            return Outcome(job, "failed", f"{job.path.parent} is not there on {platform.node()}: expected a folder that all machines share")  # fmt: skip
+        with _ONE, _heeding() if self.owned else contextlib.nullcontext():
+            try:
+                with filelock.FileLock(job.lock, timeout=-1 if self.wait else 0, poll_interval=0.5):
+                    return self._locked(job)
+            except (filelock.Timeout, Busy):
+                return Outcome(job, "busy")
+            except (Interrupted, KeyboardInterrupt):
+                return Outcome(job, "interrupted")
+            except OSError as error:  # of the lock, or of failure.txt: the folder can not be written
+                return Outcome(job, "failed", str(error), curable=True)
+
+    def _locked(self, job: Job) -> Outcome:
+        folder = RunFolder(job.path)
+        if problem := different(folder, job.config):
+            return Outcome(job, "failed", problem, curable=True)
+        if folder.status == "done":
+            return Outcome(job, "found")
+        starts = job.starts(self.token)
+        if starts > 1:
+            job.lock.write_text("")
+            return _failed(job, "the process died twice in this run: was it killed, or short of memory?", "")
+        job.lock.write_text(f"{self.token} {starts + 1}")
+        outcome = self._train(job, folder)
+        job.lock.write_text("")
+        return outcome
+
+    def _train(self, job: Job, folder: RunFolder) -> Outcome:
+        try:
+            from mollifier_lab import engine  # torch: only where runs are made
+
+            hardware = engine.Hardware(threads=self.threads)
+            if (folder.path / "config.json").exists():
+                engine.resume(folder.path, data=self.data, hardware=hardware, show=self.show)
+            else:
+                engine.train(job.config, folder.path, data=self.data, hardware=hardware, show=self.show)
+        except (Interrupted, Busy):
+            raise
+        except Exception as error:
+            line = str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
+            return _failed(job, line, traceback.format_exc(), isinstance(error, LabError))
+        return Outcome(job, "done")
+
+
+def different(folder: RunFolder, wanted: RunConfig) -> str:
+    """What makes the run in a folder another than the wanted one; empty if it is that one, or there is none."""
+    if not (folder.path / "config.json").exists():
+        return ""
+    there, here = (_facts(config) for config in (folder.config(), wanted))
+    found = [f"{name} is {there.get(name)!r} there, {here.get(name)!r} is wanted" for name in {**there, **here} if there.get(name) != here.get(name)]  # fmt: skip
+    return f"{folder.path} holds another run: {'; '.join(found)}" if found else ""
+
+
+def _facts(config: RunConfig) -> dict[str, Any]:
+    """What the result depends on; a preset and a label are mere names."""
+    return {"task": config.task, "method": config.method, "seed": config.seed, **asdict(config.settings)}
+
+
+def _failed(job: Job, line: str, trace: str, curable: bool = False) -> Outcome:
+    text = f"{job.config.task}, {job.config.title}, seed {job.config.seed}, on {platform.node()}\n\n{job.config.to_json()}\n{trace or line}"
+    RunFolder(job.path).write("failure.txt", text.rstrip() + "\n")
+    return Outcome(job, "failed", line, curable)
+
+
+@contextlib.contextmanager
+def _heeding() -> Iterator[None]:
+    """A worker that is told to stop before its run has begun, or while it waits, does so at once."""
+
+    def stop(number: int, frame: object) -> None:
+        raise Interrupted("stopped before it began")
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

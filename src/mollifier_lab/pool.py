@@ -1,0 +1,145 @@
+"""Many runs, some at a time: processes of this machine, a Dask or a Ray cluster, all through joblib.
+
+A run's folder says all there is to know about it, so a pool keeps nothing: what is done is not run again, what was started goes on. On a
+cluster the folder must be on storage that all machines share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import joblib  # type: ignore[import-untyped]
+
+from mollifier_lab.backends import Backend, opened
+from mollifier_lab.errors import Interrupted, LabError
+from mollifier_lab.job import Job, Outcome, Task
+from mollifier_lab.signals import Stop
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """Where runs are made.
+
+    Attributes:
+        data: The folder with the data.
+        workers: Runs at a time; one runs in this process.
+        backend: ``loky``: processes of this machine; ``dask`` or ``ray``: those of a cluster.
+        address: Of the cluster; without one, a small one is started here. Dask uses all workers that it finds there.
+        threads: Of each run; 0: this machine's, shared fairly, or 1 where an address is given.
+        show: Show how a run goes, where there is one at a time?
+    """
+
+    data: Path | None = None
+    workers: int = 1
+    backend: Backend = "loky"
+    address: str | None = None
+    threads: int = 0
+    show: bool = True
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise LabError(f"workers={self.workers}: expected a whole number >= 1")
+        if self.threads < 0:
+            raise LabError(f"threads={self.threads}: expected a whole number >= 0")
+        if self.address is not None and self.backend == "loky":
+            raise LabError(f"address={self.address!r} without a cluster: expected backend dask or ray beside it")
+        if self.backend == "ray" and self.workers == 1:
+            raise LabError("workers=1 with backend ray: expected two or more; without a backend one runs here")
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        """Run what is not done; an outcome for each job, as they come.
+
+        Raises:
+            Interrupted: After SIGINT or SIGTERM. Runs of this machine have saved; those of a cluster may go on.
+            LabError: If the backend does not work.
+        """
+        if not jobs:
+            return
+        for job in jobs:
+            job.path.parent.mkdir(parents=True, exist_ok=True)
+        todo = {job.path: job for job in jobs}
+        task = Task(self.data, self._share(), self.show and self._alone, uuid.uuid4().hex, owned=self._owned)
+        with opened(self.backend, self.address, self.workers) as config:
+            while todo:
+                # under way when a worker died; one of them is the reason: alone, each shows whether it is the one
+                starts = _starts(todo.values(), task.token)
+                suspects = [job for job in todo.values() if starts[job.path]]
+                try:
+                    for outcome in self._pass(suspects or list(todo.values()), bool(suspects), task, config):
+                        if outcome.status != "busy":
+                            del todo[outcome.job.path]
+                            yield outcome
+                except KeyboardInterrupt:
+                    raise Interrupted("stopped") from None
+                except Exception as error:
+                    if _starts(todo.values(), task.token) == starts:
+                        raise LabError(f"backend {self.backend} does not work: {error!r}") from error
+                else:
+                    task = task if suspects else replace(task, wait=True)
+
+    @property
+    def _alone(self) -> bool:
+        """Do runs go on in this process?"""
+        return self.backend == "loky" and self.workers == 1
+
+    @property
+    def _owned(self) -> bool:
+        """Are the workers' processes this process's own?"""
+        return self.backend == "loky" and self.workers > 1
+
+    def _share(self) -> int:
+        if self.threads or self._alone:
+            return self.threads
+        return 1 if self.address else max(1, joblib.cpu_count() // self.workers)
+
+    def _pass(self, jobs: list[Job], solo: bool, task: Task, config: dict[str, Any]) -> Iterator[Outcome]:
+        interrupted = False
+        with _Forward() if self._owned else contextlib.nullcontext(Stop()) as stop, joblib.parallel_config(**config):
+            parallel = joblib.Parallel(
+                n_jobs=1 if self._alone else max(2, min(self.workers, len(jobs))),
+                return_as="generator_unordered",
+                batch_size=1,
+                # Ray's pool deals jobs out in turn, whoever is free: a few more than workers keep all of them at work
+                pre_dispatch=1 if solo else "2*n_jobs" if self.backend == "ray" else "n_jobs",
+                **({"initializer": _own_group} if self._owned else {}),
+            )
+            wanted = (joblib.delayed(task)(job) for job in jobs if not (stop.asked or interrupted))
+            try:
+                for outcome in parallel(wanted):
+                    interrupted = interrupted or outcome.status == "interrupted"
+                    if outcome.status != "interrupted":
+                        yield outcome
+            except Exception:
+                if not stop.asked:
+                    raise
+            if interrupted or stop.asked:
+                raise KeyboardInterrupt
+
+
+def _starts(jobs: Iterable[Job], token: str) -> dict[Path, int]:
+    return {job.path: job.starts(token) for job in jobs}
+
+
+class _Forward(Stop):
+    """Tells the worker processes, too."""
+
+    def _ask(self, number: int, frame: object) -> None:
+        super()._ask(number, frame)
+        for child in multiprocessing.active_children():
+            if type(child).__name__ == "LokyProcess" and child.pid:
+                os.kill(child.pid, signal.SIGTERM)
+
+
+def _own_group() -> None:
+    """In a new worker: Ctrl-C reaches the parent alone, which passes it on, once; a worker without a run has nothing to save."""
+    if hasattr(os, "setpgrp"):
+        os.setpgrp()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -1,0 +1,219 @@
+"""The same random search for every method: trial number n draws the same learning rate, whatever else a method draws.
+
+A trial is a run in a folder of its own, so a search that was killed goes on exactly where it was. Optuna's database is the record of it, for
+its own tools to read. What is compared is the task's curve metric, of the plain network at the end of the run; on a task with a validation
+set that is its metric. The test set plays no part.
+
+    search.db           Optuna's record, unless another database is named
+    trial-0000/         a run, see `mollifier_lab.runs`
+    trials.csv          a row a trial
+    best.json           the settings of the best: `mollifier train TASK --config best.json`
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import filelock
+
+from mollifier_lab.backends import Backend
+from mollifier_lab.errors import Interrupted, LabError, pick
+from mollifier_lab.job import Job, Outcome
+from mollifier_lab.methods import method_for
+from mollifier_lab.pool import Pool
+from mollifier_lab.runs import RunFolder
+from mollifier_lab.settings import KNOBS, TASKS, Range, RunConfig
+from mollifier_lab.study import check_folders, describe, how_far, run_missing
+from mollifier_lab.trials import End, end, open_trials, without_password
+from mollifier_lab.variants import Changes, parse_changes, show as as_word
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best trial of a search.
+
+    Attributes:
+        number: Of the trial.
+        metric: What was compared.
+        value: Its value.
+        config: All of its settings.
+        path: The best.json that holds them.
+        trials: How many of each outcome: done, diverged, failed, left.
+    """
+
+    number: int
+    metric: str
+    value: float
+    config: RunConfig
+    path: Path
+    trials: dict[str, int]
+
+
+def search(
+    task: str,
+    method: str,
+    trials: int,
+    out: str | Path,
+    *,
+    preset: str = "paper",
+    changes: Changes = (),
+    seed: int = 0,
+    storage: str | None = None,
+    data: Path | None = None,
+    workers: int = 1,
+    backend: Backend = "loky",
+    address: str | None = None,
+    threads: int = 0,
+    show: bool = True,
+) -> Best:
+    """Search a method's settings at random, or go on with such a search.
+
+    Args:
+        task: Its name.
+        method: Its name.
+        trials: How many in all; those of an earlier search in that folder count.
+        out: The folder of the search. Several machines that share it, and name one database, share the work.
+        preset: Whose settings to start from.
+        changes: Settings of all trials, by name or as ``name=value``; what is set here is not drawn.
+        seed: Of the search and of its runs.
+        storage: The URL of Optuna's database; SQLite in the folder by default.
+        data: The folder with the data.
+        workers: Trials at a time.
+        backend: Where, as for `mollifier_lab.study.compare`.
+        address: Of the cluster.
+        threads: Of each run.
+        show: Show how it goes?
+
+    Returns:
+        The best trial; its settings are in best.json, too.
+
+    Raises:
+        LabError: If something is not understood, the folder or the database holds another search, or no trial came to a good end.
+        Interrupted: After Ctrl-C; runs of this machine have saved.
+    """
+    out = Path(out).resolve()
+    common = parse_changes(changes, task)
+    space = search_space(task, method, common)
+    if trials < 1:
+        raise LabError(f"trials={trials}: expected a whole number >= 1")
+    pool = Pool(data=data and Path(data).resolve(), workers=workers, backend=backend, address=address, threads=threads, show=show)  # fmt: skip
+    jobs = [
+        Job(RunConfig.make(task, method, seed, preset, **{**common, **draw(space, seed, number)}), out / f"trial-{number:04d}")
+        for number in range(trials)
+    ]  # fmt: skip
+    check_folders(jobs)
+    out.mkdir(parents=True, exist_ok=True)
+    base = json.loads(RunConfig.make(task, method, seed, preset, **common).to_json())
+    facts = base.pop("settings") | base | {"drawn": {name: list(each) for name, each in space.items()}}
+    url = storage or f"sqlite:///{out / 'search.db'}"
+    with contextlib.ExitStack() as stack:
+        with filelock.FileLock(out / ".search.lock"):  # one at a time makes the tables and counts the trials
+            record = stack.enter_context(open_trials(url, f"{task}-{method}-{preset}-{seed}", facts))
+            record.add(jobs, space)
+        numbers = {job.path: number for number, job in enumerate(jobs)}
+        left = [job for job, trial in zip(jobs, record.all, strict=False) if end(trial) == "left"]
+
+        def line(outcome: Outcome) -> str:
+            record.tell(numbers[outcome.job.path], outcome)
+            RunFolder(out).write("trials.csv", record.csv())
+            # the task's headline may be of the test set, which nobody is to see before the search is over
+            return describe(outcome, f"trial {numbers[outcome.job.path]}", outcome.job.config.settings.curve)
+
+        for job in left:  # done in a search that was killed before it could say so
+            if RunFolder(job.path).status == "done":
+                line(Outcome(job, "found"))
+        try:
+            run_missing(pool, left, line)
+        except Interrupted:
+            command = search_command(
+                task, method, trials, out, preset=preset, changes=common, seed=seed, storage=storage, data=data, workers=workers,
+                backend=backend, address=address, threads=threads,
+            )  # fmt: skip
+            raise Interrupted(f"{how_far(jobs, address)}. Go on with: {command}") from None
+        RunFolder(out).write("trials.csv", record.csv())
+        return _best(out, record.all[:trials], jobs)
+
+
+def search_space(task: str, method: str, changes: dict[str, Any]) -> dict[str, Range]:
+    """What is drawn: the task's settings, then the knobs of the method; not what is set.
+
+    >>> search_space("parity", "dropout", {"gain": 1.0})
+    {'lr': (0.001, 3.0, 'log'), 'dropout': (0.02, 0.5, 'linear')}
+    """
+    ranges = {**pick("task", task, TASKS).search, **{knob: KNOBS[knob] for knob in method_for(method, task).knobs}}
+    space = {name: each for name, each in ranges.items() if name not in changes}
+    if not space:
+        raise LabError(
+            f"nothing is left to search: {', '.join(ranges)} are all set; leave one of them out of the changes"
+        )
+    return space
+
+
+def draw(space: dict[str, Range], seed: int, number: int) -> dict[str, float]:
+    """The settings of a trial. Each depends on the seed, the trial's number and its own name alone, so all methods get the same ones.
+
+    >>> plain, noisy = (draw(search_space("parity", name, {}), seed=0, number=3) for name in ("plain", "mollified"))
+    >>> plain["lr"] == noisy["lr"]
+    True
+    """
+    found = {}
+    for name, (low, high, scale) in space.items():
+        share = random.Random(f"{seed}/{number}/{name}").random()
+        found[name] = low * (high / low) ** share if scale == "log" else low + (high - low) * share
+    return found
+
+
+def search_command(
+    task: str,
+    method: str,
+    trials: int,
+    out: str | Path,
+    *,
+    preset: str = "paper",
+    changes: Changes = (),
+    seed: int = 0,
+    storage: str | None = None,
+    data: Path | None = None,
+    workers: int = 1,
+    backend: Backend = "loky",
+    address: str | None = None,
+    threads: int = 0,
+) -> str:
+    """The command that makes a search, or goes on with it, but for a database's password; for the arguments see `search`.
+
+    >>> search_command("ptb", "copy", 20, "out", preset="quick", changes=["decay=0.5"], workers=2)
+    'mollifier search ptb --method copy --trials 20 --preset quick --set decay=0.5 --seed 0 --out out --workers 2'
+    """
+    words = ["mollifier", "search", task, "--method", method, "--trials", str(trials), "--preset", preset]
+    if settings := parse_changes(changes, task):
+        words += ["--set", *(f"{name}={as_word(value)}" for name, value in settings.items())]
+    words += ["--seed", str(seed), "--out", str(out)]
+    flags = (
+        ("storage", storage and without_password(storage), None), ("data", data, None), ("workers", workers, 1), ("backend", backend, "loky"),
+        ("address", address, None), ("threads", threads, 0),
+    )  # fmt: skip
+    for name, value, usual in flags:
+        words += [f"--{name}", str(value)] if value != usual else []
+    return shlex.join(words)
+
+
+def _best(out: Path, found: list[FrozenTrial], jobs: list[Job]) -> Best:
+    ends = list(map(end, found))
+    counts = {name: ends.count(name) for name in get_args(End)}
+    good = [trial for trial in found if end(trial) == "done"]
+    if not good:
+        told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        raise LabError(f"{out}: no trial came to a good end ({told}); see failure.txt in their folders")
+    best = min(good, key=lambda trial: (trial.value, trial.number))
+    job, path = jobs[best.number], out / "best.json"
+    RunFolder(out).write(path.name, job.config.to_json())
+    return Best(best.number, job.config.settings.curve, float(best.value or 0.0), job.config, path, counts)

@@ -1,0 +1,229 @@
+"""A comparison: variants × seeds, each run in a folder of its own, made where there is room.
+
+>>> import tempfile
+>>> tiny = {"bits": 4, "width": 8, "depth": 2, "samples": 16, "updates": 4, "evaluate_every": 2}
+>>> out = Path(tempfile.mkdtemp()) / "study"
+>>> [run.path.relative_to(out).as_posix() for run in compare("parity", ["plain", "plain:lr=0.5"], 1, out, preset="quick", changes=tiny, show=False)]
+['plain/seed-0', 'plain_lr=0.5/seed-0']
+
+    study.json                  task, variants, seeds, preset, changes, command: those of the last `compare`
+    VARIANT/seed-N/             a run, see `mollifier_lab.runs`
+    VARIANT/.seed-N.lock        locked while that run goes on
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mollifier_lab.backends import Backend
+from mollifier_lab.errors import Interrupted, LabError
+from mollifier_lab.job import Job, Outcome, different
+from mollifier_lab.pool import Pool
+from mollifier_lab.report.formats import show_metric, show_seconds, title
+from mollifier_lab.runs import RunFolder
+from mollifier_lab.variants import Changes, Variant, parse_changes, parse_variants, show as as_word
+
+FORMAT = 1
+
+
+def compare(
+    task: str,
+    variants: Sequence[str | Variant],
+    seeds: int | Sequence[int],
+    out: str | Path,
+    *,
+    preset: str = "paper",
+    changes: Changes = (),
+    data: Path | None = None,
+    workers: int = 1,
+    backend: Backend = "loky",
+    address: str | None = None,
+    threads: int = 0,
+    show: bool = True,
+) -> list[RunFolder]:
+    """Run what is missing of a comparison: what is done is left alone, what was started goes on, what failed is tried again.
+
+    A run that fails leaves a failure.txt in its folder and stops no other. Several of these at once in one folder share the work. A run's
+    numbers depend on its config and the number of threads, not on where it runs.
+
+    Args:
+        task: Its name.
+        variants: ``method`` or ``method:setting=value,…``; none: the task's usual ones.
+        seeds: How many, from 0; or which.
+        out: The folder of the comparison; on a cluster, on storage that all machines share.
+        preset: Whose settings to start from.
+        changes: Settings of all runs, by name or as ``name=value``.
+        data: The folder with the data.
+        workers: Runs at a time.
+        backend: ``loky``: processes of this machine; ``dask`` or ``ray``: of a cluster.
+        address: Of the cluster's scheduler; without one, a small cluster is started here.
+        threads: Of each run; 0: this machine's, shared fairly.
+        show: Show how it goes? Failures are told in any case.
+
+    Returns:
+        The runs, variant by variant; see `RunFolder.status` for how far each is.
+
+    Raises:
+        LabError: If something is not understood, or a folder holds another run than the wanted one; nothing was run then.
+        Interrupted: After Ctrl-C; runs of this machine have saved.
+    """
+    out = Path(out).resolve()
+    wanted, numbers, common = parse_variants(variants, task), seed_list(seeds), parse_changes(changes, task)
+    jobs = [
+        Job(variant.config(task, seed, preset, common), out / variant.slug / f"seed-{seed}")
+        for variant in wanted
+        for seed in numbers
+    ]
+    pool = Pool(data=data and Path(data).resolve(), workers=workers, backend=backend, address=address, threads=threads, show=show)  # fmt: skip
+    command = study_command(
+        task, wanted, numbers, out, preset=preset, changes=common, data=data, workers=workers, backend=backend, address=address, threads=threads
+    )  # fmt: skip
+    _check(out, task)
+    check_folders(jobs)
+    facts = {
+        "format": FORMAT, "task": task, "variants": list(map(str, wanted)), "seeds": numbers, "preset": preset, "changes": common,
+        "command": command,
+    }  # fmt: skip
+    RunFolder(out).write("study.json", json.dumps(facts, indent=2) + "\n")
+    try:
+        run_missing(pool, jobs, describe)
+    except Interrupted:
+        raise Interrupted(f"{how_far(jobs, address)}. Go on with: {command}") from None
+    return [RunFolder(job.path) for job in jobs]
+
+
+def study_command(
+    task: str,
+    variants: Sequence[str | Variant],
+    seeds: int | Sequence[int],
+    out: str | Path,
+    *,
+    preset: str = "paper",
+    changes: Changes = (),
+    data: Path | None = None,
+    workers: int = 1,
+    backend: Backend = "loky",
+    address: str | None = None,
+    threads: int = 0,
+) -> str:
+    """The command that makes a comparison, or goes on with it; for the arguments see `compare`.
+
+    >>> study_command("parity", ["plain", "mollified:k=10"], 3, "out dir", preset="quick", changes=["lr=0.5"], workers=2)
+    "mollifier compare parity --methods plain mollified:k=10 --seeds 3 --preset quick --set lr=0.5 --out 'out dir' --workers 2"
+    """
+    numbers = seed_list(seeds)
+    which = str(len(numbers)) if numbers == list(range(len(numbers))) else "".join(f"{seed}," for seed in numbers)
+    words = [
+        "mollifier", "compare", task, "--methods", *map(str, parse_variants(variants, task)), "--seeds", which, "--preset", preset,
+    ]  # fmt: skip
+    if settings := parse_changes(changes, task):
+        words += ["--set", *(f"{name}={as_word(value)}" for name, value in settings.items())]
+    words += ["--out", str(out)]
+    flags = (("data", data, None), ("workers", workers, 1), ("backend", backend, "loky"), ("address", address, None), ("threads", threads, 0))  # fmt: skip
+    for name, value, usual in flags:
+        words += [f"--{name}", str(value)] if value != usual else []
+    return shlex.join(words)
+
+
+def seed_list(seeds: int | Sequence[int]) -> list[int]:
+    """Which seeds.
+
+    >>> seed_list(3), seed_list([4, 2])
+    ([0, 1, 2], [4, 2])
+
+    Raises:
+        LabError: If there is none, one twice, or one below 0.
+    """
+    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
+        raise LabError(f"seeds={seeds}: expected at least one, each once, and none below 0")
+    return numbers
+
+
+def check_folders(jobs: Sequence[Job]) -> None:
+    """All folders that hold another run than the wanted one, in one error.
+
+    Raises:
+        LabError: If there is such a folder.
+    """
+    problems = list(filter(None, (different(RunFolder(job.path), job.config) for job in jobs)))
+    if problems:
+        raise LabError(
+            "\n".join(problems) + "\nNothing was run or overwritten: name another folder (--out), or ask for the same settings as before"
+        )  # fmt: skip
+
+
+def run_missing(pool: Pool, jobs: Sequence[Job], line: Callable[[Outcome], str]) -> None:
+    """Run what is not done.
+
+    Args:
+        pool: Where.
+        jobs: All that is wanted.
+        line: Called as each run ends, for a line about it.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    missing = [job for job in jobs if RunFolder(job.path).status != "done"]
+    done = len(jobs) - len(missing)
+    if pool.show and done:
+        console.print(f"{done} of {len(jobs)} runs are done already", highlight=False)
+    with contextlib.ExitStack() as stack:
+        bar = None
+        if pool.show and pool.workers > 1 and console.is_terminal and missing:  # a run alone has a bar of its own
+            bar = stack.enter_context(Progress(TextColumn("runs"), BarColumn(bar_width=None), MofNCompleteColumn(), TimeElapsedColumn(), console=console))  # fmt: skip
+            whole = bar.add_task("runs", total=len(jobs), completed=done)
+        for outcome in pool.run(missing):
+            done += 1
+            text = line(outcome)
+            if bar is not None:
+                bar.update(whole, completed=done)
+            if pool.show or outcome.status == "failed":
+                console.print(f"{done}/{len(jobs)}  {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+def describe(outcome: Outcome, name: str = "", metric: str = "") -> str:
+    """A run that has ended, in a line: by its variant and seed and the task's headline, or by another name and metric."""
+    config, folder = outcome.job.config, RunFolder(outcome.job.path)
+    name, metric = name or f"{config.title}, seed {config.seed}", metric or config.settings.headline
+    if outcome.status == "failed":
+        log = folder.path / "failure.txt"
+        return f"{name}: FAILED: {outcome.error}" + (f"\n    log: {log}" if log.exists() else "")
+    result = folder.json("result.json")
+    value = "diverged" if result["diverged"] else show_metric(metric, result["final"].get(metric))
+    return f"{name}: {title(metric)} {value}, {show_seconds(result['seconds'])}" + (", run elsewhere" if outcome.status == "found" else "")  # fmt: skip
+
+
+def how_far(jobs: Sequence[Job], address: str | None) -> str:
+    """How many runs are done, and what becomes of the others.
+
+    >>> how_far([], None)
+    'stopped: 0 of 0 runs are done, and kept; those under way go on from where they have last saved'
+    """
+    done = sum(RunFolder(job.path).status == "done" for job in jobs)
+    rest = (
+        f"the cluster at {address} may still work on others"
+        if address
+        else "those under way go on from where they have last saved"
+    )
+    return f"stopped: {done} of {len(jobs)} runs are done, and kept; {rest}"
+
+
+def _check(out: Path, task: str) -> None:
+    """Is the folder free for a comparison of that task?"""
+    path = out / "study.json"
+    try:
+        found = json.loads(path.read_text())["task"]
+    except FileNotFoundError:
+        return
+    except (ValueError, KeyError, TypeError) as error:
+        raise LabError(
+            f"{path} is not of a comparison ({error!r}); name another folder (--out), or remove it"
+        ) from None
+    if found != task:
+        raise LabError(f"{out} holds a comparison of task {found!r}, wanted is {task!r}; name another folder (--out)")

@@ -1,0 +1,129 @@
+"""Optuna's record of a search: its trials, what was drawn and what came out, for Optuna's own tools to read, too."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from mollifier_lab.errors import LabError
+from mollifier_lab.job import Job, Outcome
+from mollifier_lab.runs import RunFolder
+from mollifier_lab.settings import Range
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.trial import FrozenTrial
+
+End = Literal["done", "diverged", "failed", "left"]
+
+
+class Trials:
+    """The trials of a search; number n is the n-th job."""
+
+    def __init__(self, study: Study) -> None:
+        self._study = study
+
+    @property
+    def all(self) -> list[FrozenTrial]:
+        """In the order of their numbers."""
+        return self._study.get_trials(deepcopy=False)
+
+    def add(self, jobs: list[Job], space: dict[str, Range]) -> None:
+        """Add those that are not there; Optuna counts them as they come."""
+        from optuna.distributions import BaseDistribution, FloatDistribution
+        from optuna.trial import TrialState, create_trial
+
+        distributions: dict[str, BaseDistribution] = {
+            name: FloatDistribution(low, high, log=scale == "log") for name, (low, high, scale) in space.items()
+        }
+        for job in jobs[len(self.all) :]:
+            params = {name: getattr(job.config.settings, name) for name in space}
+            self._study.add_trial(create_trial(state=TrialState.RUNNING, params=params, distributions=distributions, user_attrs={"folder": job.path.name}))  # fmt: skip
+
+    def tell(self, number: int, outcome: Outcome) -> None:
+        """Write down a trial's end. What the user can put right is left open: the next search tries it again."""
+        from optuna.trial import TrialState
+
+        if outcome.status == "failed":
+            if not outcome.curable:
+                self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
+            return
+        result = RunFolder(outcome.job.path).json("result.json")
+        value = result["final"][outcome.job.config.settings.curve]
+        self._study.tell(number, math.inf if result["diverged"] or value is None else value, skip_if_finished=True)
+
+    def csv(self) -> str:
+        """A row a trial."""
+        trials = self.all
+        names = list(trials[0].params)
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(["trial", "outcome", "value", *names, "folder"])
+        for trial in trials:
+            value = trial.value if end(trial) == "done" else ""
+            table.writerow([trial.number, end(trial), value, *map(trial.params.get, names), trial.user_attrs["folder"]])
+        return text.getvalue()
+
+
+def end(trial: FrozenTrial) -> End:
+    """How a trial came out: one that diverged has an infinite value, one that failed has none."""
+    if not trial.state.is_finished():
+        return "left"
+    if trial.value is None:
+        return "failed"
+    return "done" if math.isfinite(trial.value) else "diverged"
+
+
+@contextlib.contextmanager
+def open_trials(url: str, name: str, facts: dict[str, Any]) -> Iterator[Trials]:
+    """The trials of that name in a database, which is made if it is not there.
+
+    Args:
+        url: Of the database.
+        name: Of Optuna's study.
+        facts: All that the trials depend on, flat, as JSON gives it back.
+
+    Raises:
+        LabError: If the database can not be used, or holds a search of that name with other facts.
+    """
+    import optuna
+    import sqlalchemy
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        storage = optuna.storages.RDBStorage(url)
+        study = optuna.create_study(storage=storage, study_name=name, load_if_exists=True)
+    except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.OptunaError, ImportError, RuntimeError) as error:
+        raise LabError(f"storage {without_password(url)}: {error}") from error
+    try:
+        there = study.user_attrs.get("search", facts)
+        names = [name for name in {**there, **facts} if there.get(name) != facts.get(name)]
+        if names:
+            problems = [f"{each} is {there.get(each)!r} there, {facts.get(each)!r} is wanted" for each in names]
+            raise LabError(
+                f"{without_password(url)} holds another search named {name!r}: {'; '.join(problems)}. "
+                "Nothing was run; name another folder (--out) or storage"
+            )
+        study.set_user_attr("search", facts)
+        yield Trials(study)
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+def without_password(url: str) -> str:
+    """A database's URL as it may be shown.
+
+    >>> without_password("mysql://me:secret@host/db")
+    'mysql://me:***@host/db'
+    """
+    import sqlalchemy
+
+    try:
+        return sqlalchemy.make_url(url).render_as_string(hide_password=True)
+    except sqlalchemy.exc.ArgumentError:
+        return "(not understood)"
