@@ -8,19 +8,30 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Two test processes on two cores: one thread each.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo test lint docs figures bench sanitize clean
+.PHONY: demo test lint browser docs figures bench sanitize clean
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+$(VENV)/.lab: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.11 …")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet torch
+	$(BIN)/pip install --quiet --editable '.[lab]'
+	touch $@
+
+$(VENV)/.ready: $(VENV)/.lab
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	touch $@
 
-demo: $(VENV)/.ready
-	$(BIN)/python examples/compare.py
+demo: $(VENV)/.lab
+	$(BIN)/mollifier compare parity --preset quick --methods plain mollified plain:gain=4,lr=0.1 --seeds 3 --workers 2 --out out/parity
 
-test: lint
+# The tests of the report's page need Debian's Chromium; where it can be installed, it is.
+browser:
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null || true; \
+	  else echo "The tests of the report's page are skipped without Chromium. To get it: apt-get install chromium chromium-driver"; fi; }
+
+test: lint browser
 	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
 
 lint: $(VENV)/.ready
@@ -35,11 +46,11 @@ bench: $(VENV)/.ready
 # The native code under gcc's sanitizers: the kernel tests under AddressSanitizer and UBSan, a driver under ThreadSanitizer.
 SANITIZED := g++ -g -fsanitize=address,undefined -fno-sanitize-recover=undefined
 CSRC := src/mollifier/kernels/csrc
+THREADED := tests/kernels/sanitize/threads.cpp $(wildcard $(CSRC)/*.cpp)
 sanitize: $(VENV)/.ready
 	mkdir -p build
-	g++ -g -O2 -std=c++17 -march=native -fopenmp -fsanitize=thread -c tests/kernels/sanitize/threads.cpp -o build/threads.o
-	for name in unit linear recurrent; do g++ -g -O2 -std=c++17 -march=native -fopenmp -fsanitize=thread -c $(CSRC)/$$name.cpp -o build/$$name.o || exit 1; done
-	g++ -fsanitize=thread build/threads.o build/unit.o build/linear.o build/recurrent.o -o build/threads -lpthread
+	cd build && g++ -g -O2 -std=c++17 -march=native -fopenmp -fsanitize=thread -I$(CURDIR)/$(CSRC) -c $(addprefix $(CURDIR)/,$(THREADED))
+	g++ -fsanitize=thread $(addprefix build/,$(notdir $(THREADED:.cpp=.o))) -o build/threads -lpthread
 	TSAN_OPTIONS=halt_on_error=1 build/threads
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so) $$(g++ -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0 CXX="$(SANITIZED)" MOLLIFIER_CACHE=build/sanitized $(TEST_ENV) \
