@@ -43,9 +43,13 @@ def main() -> None:
     for run in range(given.runs):
         for threads in (1, 2):
             parts = {"native": process("benchmarks.lines", "--threads", str(threads))}
-            parts["eager"] = process("benchmarks.lines", "--threads", str(threads), "--eager", MOLLIFIER_KERNELS="off")
+            parts["eager"] = process(
+                "benchmarks.lines", "--threads", str(threads), "--eager", MOLLIFIER_KERNELS="eager"
+            )
             for backend, found in parts.items():
                 rows += [{"run": run, "threads": threads, "backend": backend, **each} for each in found]
+        found = process("benchmarks.engine")
+        rows += [{"run": run, "threads": 1, "backend": "native", **each} for each in found]
         print(report.text(rows, run), flush=True)
     growth = process("benchmarks.growth") if given.growth else []
     machine = {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "error": off}

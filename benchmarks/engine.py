@@ -82,7 +82,7 @@ def lines(folder: Path) -> list[Ratio]:
             "bare loop": bare(config),
             "engine": engine(config, folder / method),
         }
-        found += compare(f"engine, parity, {method}", candidates, rounds=60, seconds=60.0)
+        found += compare(f"engine, parity, {method}", candidates, rounds=60, seconds=20.0)
     return found
 
 

@@ -16,13 +16,15 @@ from benchmarks.timing import Ratio, compare
 from mollifier import functional, kernels
 from mollifier.activations import activation
 
+SIGMOID = activation("sigmoid")  # a module looks its activation up once, too
+
 
 def unit(shape: tuple[int, ...], a: Tensor, x: Tensor, below: Tensor) -> Tensor:
     """Noisy activation and copy, by whatever backend serves."""
-    act = kernels.struct(activation("sigmoid"))
-    if kernels.serves(x) and act is not None:
+    if kernels.serves(x):
         unit_dim = -1 if len(shape) == 2 else -3
-        return kernels.fused_unit(x, below, a, kernels.Spec(act, 0.5, 20.0, "paper", unit_dim, shape[unit_dim]))
+        spec = kernels.Spec(kernels.struct(SIGMOID), 0.5, 20.0, "paper", unit_dim, shape[unit_dim])
+        return kernels.fused_unit(x, below, a, spec)
     shaped = a if len(shape) == 2 else a.view(-1, 1, 1)
     above = functional.noisy_activation(x, "sigmoid", level=0.5, a=shaped)
     return functional.copy_mix(below, above, level=0.5)

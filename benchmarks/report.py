@@ -22,6 +22,8 @@ BARS = {
     ("LSTM 650", "mollified", "native"): 1.15,
     ("GRU 200", "mollified", "native"): 1.1,
     ("GRU 650", "mollified", "native"): 1.1,
+    ("engine, parity, plain", "engine", "native"): 1.1,
+    ("engine, parity, mollified", "engine", "native"): 1.1,
     ("Pentomino MLP", "hidden layers, p = 0.5", "eager"): 2.0,
     ("LSTM 200", "mollified", "eager"): 2.5,
 }
@@ -54,7 +56,8 @@ def table(rows: Rows) -> str:
                 if (row["line"], row["candidate"], row["backend"], row["threads"])
                 == (line, candidate, backend, threads)
             ]
-            cells.append(f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+            spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else "–"
+            cells.append(spread)
         bar = BARS.get((line, candidate, backend))
         must = "" if bar is None else f"≤ {bar:g}"
         lines.append(f"| {line} | {candidate} | {backend} | {' | '.join(cells)} | {must} |")
