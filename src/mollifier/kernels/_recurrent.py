@@ -1,11 +1,9 @@
-"""A whole sequence of a mollified LSTM or GRU layer in one call, one direction."""
+"""A whole sequence of a mollified LSTM or GRU layer in one call, both directions of it at once."""
 
 from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,15 +13,31 @@ from mollifier.functional import Push
 from mollifier.kernels._library import draw_seed, library
 from mollifier.kernels._unit import once, strength
 
-GEMMS = {torch.float32: ("float", "sgemm_"), torch.float64: ("double", "dgemm_")}
+NAMES = {torch.float32: "float", torch.float64: "double"}
+GIVEN = ("h0", "c0", "w_ih", "w_hh", "b_ih", "b_hh", "a", "time")
 
 
 class OptionsStruct(ctypes.Structure):
-    """`struct Options` of recurrent.cpp."""
+    """`struct Options` of recurrent_cells.h."""
 
     _fields_ = (
-        *((name, ctypes.c_int32) for name in ("hard", "gates", "activations", "steps", "batch", "hidden", "reverse")),
+        *((name, ctypes.c_int32) for name in ("hard", "gates", "activations", "steps", "batch", "inputs", "hidden")),
         *((name, ctypes.c_double) for name in ("level", "strength", "extra")),
+    )
+
+
+class DirectionStruct(ctypes.Structure):
+    """`struct Direction` of recurrent_cells.h."""
+
+    _fields_ = (
+        *(("reverse", ctypes.c_int64), ("keep", ctypes.c_int64), ("seed", ctypes.c_uint64)),
+        *((name, ctypes.c_void_p) for name in ("x", "w_ih", "w_hh", "b_ih", "b_hh", "a", "time", "h0", "c0")),
+        *((name, ctypes.c_void_p) for name in ("z", "kept", "out", "cell", "final_h", "final_c")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("grad_out", "grad_final_h", "grad_final_c", "grad_z", "grad_hh", "grad_x")
+        ),
+        *((name, ctypes.c_void_p) for name in ("grad_w_ih", "grad_w_hh", "grad_b", "grad_a", "grad_h", "grad_c")),
     )
 
 
@@ -56,13 +70,6 @@ class Cell:
         self.level, self.gates, self.activations = level, gates, activations
         self.strength, self.line = strength(level, c, push)
 
-    def pack(self, hidden: int) -> tuple[OptionsStruct, Any]:
-        """As the kernels want it."""
-        flags = [int(self.hard), int(self.gates), int(self.activations)]
-        shape = [len(self.sizes), self.sizes[0], hidden, int(self.reverse)]
-        packed = OptionsStruct(*flags, *shape, self.level, self.strength, 1e30 if self.line else 0.0)
-        return packed, (ctypes.c_int64 * len(self.sizes))(*self.sizes)
-
     def before(self, initial: Tensor, rows: Tensor) -> Tensor:
         """The state before each row: the row of the step before, or the initial state."""
         batch = self.sizes[0]
@@ -78,125 +85,125 @@ class Cell:
             index += [batch + firsts[last] + k if k < going else k for k in range(size)]
         return torch.cat([initial, rows]).index_select(0, torch.tensor(index))
 
-    def final(self, rows: Tensor) -> Tensor:
-        """The last state of each sequence."""
-        if self.reverse:
-            return rows[: self.sizes[0]].clone()
-        if self.sizes[-1] == self.sizes[0]:
-            return rows[-self.sizes[0] :].clone()
-        ends = [0] * self.sizes[0]
-        first = 0
-        for size in self.sizes:
-            ends[:size] = range(first, first + size)
-            first += size
-        return rows.index_select(0, torch.tensor(ends))
-
-
-@cache
-def _gemm(name: str) -> int | None:
-    """Address of torch's own matrix product, or None where this build does not show it."""
-    for file in (Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"):
-        try:
-            return ctypes.cast(getattr(ctypes.CDLL(str(file)), name), ctypes.c_void_p).value
-        except (OSError, AttributeError):
-            continue
-    return None
-
 
 def has_product(dtype: torch.dtype) -> bool:
-    """Can the recurrent kernels run in this type?"""
-    return dtype in GEMMS and _gemm(GEMMS[dtype][1]) is not None
+    """Are there native recurrent kernels for this type?"""
+    return dtype in NAMES and library() is not None
 
 
-def _call(kind: str, dtype: torch.dtype, cell: Cell, hidden: int, *args: Any) -> None:
-    name, gemm = GEMMS[dtype]
-    packed, sizes = cell.pack(hidden)
-    function = getattr(library(), f"mollifier_{kind}_{name}")
-    pointers = [ctypes.c_void_p(arg.data_ptr()) if isinstance(arg, Tensor) else arg for arg in args]
-    threads = ctypes.c_int(torch.get_num_threads())
-    function(ctypes.byref(packed), ctypes.c_void_p(_gemm(gemm)), sizes, *pointers, threads)
+@dataclass
+class Part:
+    """One direction of a layer.
+
+    Attributes:
+        cell: What it is beside its tensors.
+        state: (h, c) of an LSTM, (h,) of a GRU; each (batch, hidden).
+        weights: w_ih, w_hh, b_ih, b_hh; the biases may be None.
+        a: (activations, hidden), if the activations are noisy.
+        time: 1/t a row, if the gates are.
+    """
+
+    cell: Cell
+    state: tuple[Tensor, ...]
+    weights: tuple[Tensor, Tensor, Tensor | None, Tensor | None]
+    a: Tensor | None = None
+    time: Tensor | None = None
+
+    def tensors(self, rows: Tensor) -> list[Tensor | None]:
+        """In the order of `GIVEN`, in memory order and the rows' type."""
+        c0 = self.state[1] if len(self.state) == 2 else None
+        time = None if self.time is None else self.time.detach().to(rows.dtype).expand(len(rows), 1)
+        given = (self.state[0], c0, *self.weights, self.a, time)
+        return [None if each is None else each.contiguous() for each in given]
 
 
-def lstm_layer(
-    x: Tensor, state: tuple[Tensor, ...], w: Tensor, a: Tensor | None, time: Tensor | None, cell: Cell
-) -> Any:
-    """(W x + b of all rows, (h, c), w_hh, a (2, hidden), 1/t a row) → rows of h, final h, final c. x is overwritten."""
-    return _LSTMLayer.apply(x, *state, w, a, _times(x, time), cell)  # type: ignore[no-untyped-call]
+def recurrent_layer(rows: Tensor, parts: list[Part]) -> list[tuple[Tensor, ...]]:
+    """Of each direction the output rows, the final h and, for an LSTM, the final c."""
+    rows = rows.contiguous()
+    tensors = [tensor for part in parts for tensor in part.tensors(rows)]
+    keep = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in (rows, *tensors))
+    found = _Layer.apply([part.cell for part in parts], keep, rows, *tensors)  # type: ignore[no-untyped-call]
+    each = len(found) // len(parts)
+    return [found[k : k + each] for k in range(0, len(found), each)]
 
 
-def gru_layer(
-    x: Tensor,
-    state: tuple[Tensor, ...],
-    w: Tensor,
-    b: Tensor | None,
-    a: Tensor | None,
-    time: Tensor | None,
-    cell: Cell,
-) -> Any:
-    """(W x + b of all rows, (h,), w_hh, b_hh, a (1, hidden), 1/t a row) → rows of h, final h. x is overwritten."""
-    return _GRULayer.apply(x, *state, w, b, a, _times(x, time), cell)  # type: ignore[no-untyped-call]
+def _run(backward: bool, rows: Tensor, cells: list[Cell], directions: list[dict[str, Tensor | int | None]]) -> None:
+    """Fill what the directions name."""
+    first, h0 = cells[0], directions[0]["h0"]
+    assert isinstance(h0, Tensor)
+    options = OptionsStruct(
+        *(int(first.hard), int(first.gates), int(first.activations)),
+        *(len(first.sizes), len(h0), rows.shape[1], h0.shape[1]),
+        *(first.level, first.strength, 1e30 if first.line else 0.0),
+    )
+    structs = [
+        DirectionStruct(
+            cell.reverse,
+            x=rows.data_ptr(),
+            **{name: each.data_ptr() if isinstance(each, Tensor) else each for name, each in direction.items()},
+        )
+        for cell, direction in zip(cells, directions, strict=True)
+    ]
+    function = getattr(library(), f"mollifier_{'gru' if directions[0]['c0'] is None else 'lstm'}_{NAMES[rows.dtype]}")
+    sizes = (ctypes.c_int64 * len(first.sizes))(*first.sizes)
+    packed = (DirectionStruct * len(structs))(*structs)
+    function(backward, ctypes.byref(options), sizes, packed, len(structs), torch.get_num_threads())
 
 
-def _times(x: Tensor, time: Tensor | None) -> Tensor:
-    return x.new_ones(len(x)) if time is None else time.detach().to(x.dtype).expand(len(x), 1).contiguous()
-
-
-def _plain(like: Tensor, *tensors: Tensor | None) -> list[Tensor]:
-    """In memory order; a tensor that is not there, and not read, as one without elements."""
-    return [like.new_empty(0) if each is None else each.detach().contiguous() for each in tensors]
-
-
-class _LSTMLayer(torch.autograd.Function):
+class _Layer(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, h0: Tensor, c0: Tensor, w: Tensor, a: Tensor | None, time: Tensor, cell: Cell
-    ) -> Any:
-        z, h0, c0, w, flat = _plain(x, x, h0, c0, w, a)
-        hidden = h0.shape[1]
-        out, cells = z.new_empty(len(z), hidden), z.new_empty(len(z), hidden)
-        seed = ctypes.c_uint64(draw_seed() if a is not None or cell.gates else 0)
-        kept = torch.empty_like(z) if any(ctx.needs_input_grad) else None
-        _call("lstm_forward", z.dtype, cell, hidden, w, time, flat, seed, h0, c0, z, kept, out, cells)
-        ctx.save_for_backward(z, kept, h0, w, out)
-        ctx.cell = cell
-        return out, cell.final(out), cell.final(cells)
+    def forward(ctx: Any, cells: list[Cell], keep: bool, rows: Tensor, *tensors: Tensor | None) -> Any:
+        directions, found, saved = [], [], []
+        for cell, k in zip(cells, range(0, len(tensors), len(GIVEN)), strict=True):
+            given = dict(zip(GIVEN, tensors[k : k + len(GIVEN)], strict=True))
+            h0, c0, w_ih, w_hh = tensors[k : k + 4]
+            assert h0 is not None
+            assert w_ih is not None
+            z, out = rows.new_empty(len(rows), len(w_ih)), rows.new_empty(len(rows), h0.shape[1])
+            final_h = torch.empty_like(h0)
+            kept = torch.empty_like(z) if keep else rows.new_empty(len(h0), len(w_ih))
+            made: dict[str, Any] = {"z": z, "kept": kept, "out": out, "final_h": final_h}
+            found += [out, final_h]
+            if c0 is not None:
+                found.append(torch.empty_like(c0))
+                made |= {"cell": torch.empty_like(out), "final_c": found[-1]}
+            made["seed"] = draw_seed() if cell.gates or cell.activations else 0
+            directions.append({**given, **made, "keep": keep})
+            saved += [h0, c0, w_ih, w_hh, z, kept, out]
+        _run(False, rows, cells, directions)
+        if keep:
+            ctx.save_for_backward(rows, *saved)
+        ctx.rest = cells, given["b_ih"] is not None
+        return tuple(found)
 
     @staticmethod
-    def backward(ctx: Any, grad_out: Tensor, grad_h: Tensor, grad_c: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         once()
-        z, kept, h0, w, out = ctx.saved_tensors
-        cell = ctx.cell
-        grad_out, grad_h, grad_c = grad_out.contiguous(), grad_h.clone().contiguous(), grad_c.clone().contiguous()
-        grad_z, grad_a = torch.empty_like(z), z.new_zeros(2, h0.shape[1])
-        tail = (grad_out, grad_h, grad_c, grad_z, grad_a)
-        _call("lstm_backward", z.dtype, cell, h0.shape[1], w, z, kept, *tail)
-        grad_w = grad_z.t() @ cell.before(h0, out)
-        return grad_z, grad_h, grad_c, grad_w, grad_a if cell.activations else None, None, None
-
-
-class _GRULayer(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, h0: Tensor, w: Tensor, b: Tensor | None, a: Tensor | None, time: Tensor, cell: Cell
-    ) -> Any:
-        z, h0, w, flat = _plain(x, x, h0, w, a)
-        hidden = h0.shape[1]
-        out = z.new_empty(len(z), hidden)
-        hh = torch.zeros_like(z) if b is None else b.detach().repeat(len(z), 1)
-        seed = ctypes.c_uint64(draw_seed() if a is not None or cell.gates else 0)
-        _call("gru_forward", z.dtype, cell, hidden, w, time, flat, seed, h0, z, hh, out)
-        ctx.save_for_backward(z, h0, w, out, hh)
-        ctx.rest = cell, b is not None
-        return out, cell.final(out)
-
-    @staticmethod
-    def backward(ctx: Any, grad_out: Tensor, grad_h: Tensor) -> tuple[Tensor | None, ...]:
-        once()
-        z, h0, w, out, hh = ctx.saved_tensors
-        cell, biased = ctx.rest
-        grad_out, grad_h = grad_out.contiguous(), grad_h.clone().contiguous()
-        grad_z, grad_hh, grad_a = torch.empty_like(z), torch.empty_like(z), z.new_zeros(1, h0.shape[1])
-        tail = (grad_out, grad_h, grad_z, grad_hh, grad_a)
-        _call("gru_backward", z.dtype, cell, h0.shape[1], w, z, hh, *tail)
-        grad_w, grad_b = grad_hh.t() @ cell.before(h0, out), grad_hh.sum(0) if biased else None
-        return grad_z, grad_h, grad_w, grad_b, grad_a if cell.activations else None, None, None
+        rows, *saved = ctx.saved_tensors
+        cells, biased = ctx.rest
+        directions: list[dict[str, Any]] = []
+        each = len(grads) // len(cells)
+        for number, cell in enumerate(cells):
+            names = ("h0", "c0", "w_ih", "w_hh", "z", "kept", "out")
+            given = dict(zip(names, saved[number * len(names) : (number + 1) * len(names)], strict=True))
+            final = (grad.contiguous() for grad in grads[number * each : (number + 1) * each])
+            given |= zip(("grad_out", "grad_final_h", "grad_final_c"), final, strict=False)
+            h0, c0, z = given["h0"], given["c0"], given["z"]
+            given["keep"] = True
+            given["grad_z"] = torch.empty_like(z)
+            given["grad_hh"] = torch.empty_like(z) if c0 is None else None
+            given["grad_x"] = torch.empty_like(rows) if ctx.needs_input_grad[2] else None
+            given["grad_w_ih"], given["grad_w_hh"] = torch.empty_like(given["w_ih"]), torch.empty_like(given["w_hh"])
+            given["grad_b"] = rows.new_empty(2, z.shape[1])
+            given["grad_a"] = rows.new_empty(1 if c0 is None else 2, h0.shape[1]) if cell.activations else None
+            given["grad_h"], given["grad_c"] = torch.empty_like(h0), None if c0 is None else torch.empty_like(c0)
+            directions.append(given)
+        _run(True, rows, cells, directions)
+        by_x = directions[0]["grad_x"]
+        if by_x is not None and len(directions) == 2:
+            by_x += directions[1]["grad_x"]
+        found = [None, None, by_x]
+        for given in directions:
+            found += [given[f"grad_{name}"] for name in ("h", "c", "w_ih", "w_hh")]
+            found += [*(given["grad_b"].unbind() if biased else (None, None)), given["grad_a"], None]
+        return tuple(found)

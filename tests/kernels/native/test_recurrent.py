@@ -81,6 +81,52 @@ def test_at_a_real_size(kind):
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_both_directions_at_once_are_each_by_itself(kind, threads):
+    torch.manual_seed(5)
+    module = MODULES[kind, "sigmoid"](7, 60, bidirectional=True)
+    layer = RecurrentMollifier(module, mollifier.nn.RecurrentOptions(copy=False), level=0.5).layer(0)
+    sizes = [9, 9, 6, 2]
+    rows = torch.randn(sum(sizes), 7, requires_grad=True)
+    inverse = torch.rand(len(rows), 1)
+    states = [tuple(torch.randn(9, 60, requires_grad=True) for _ in range(1 + (kind == "LSTM"))) for _ in range(2)]
+    inputs = [rows, *states[0], *states[1], layer.a, *module.parameters()]
+
+    def results(run):
+        torch.manual_seed(6)
+        flat = [each for out, final in run() for each in (out, *final)]
+        return [*flat, *torch.autograd.grad(sum((k + each).square().sum() for k, each in enumerate(flat)), inputs)]
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    at_once = results(lambda: _native.directions(module, layer, [0, 1], rows, sizes, states, [inverse, inverse]))
+    torch.set_num_threads(before)
+    alone = results(lambda: [_native.one_direction(module, layer, k, rows, sizes, states[k], inverse) for k in (0, 1)])
+    assert all(torch.equal(one, two) for one, two in zip(at_once, alone, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_short_sequences_cost_no_memory_of_the_longest(kind):
+    module = getattr(mollifier.nn, f"Mollified{kind}")(8, 32, level=0.5)
+    mine = {each.data_ptr() for each in module.parameters()}
+
+    def kept(lengths):
+        found = {}
+
+        def pack(tensor):
+            if tensor.data_ptr() not in mine:
+                found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        x = nn.utils.rnn.pack_padded_sequence(torch.randn(40, len(lengths), 8), lengths)
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            module(x)
+        return sum(found.values())
+
+    assert kept([40] + [1] * 39) < 0.1 * kept([40] * 40)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_gradcheck(kind):
     module = getattr(mollifier.nn, f"Mollified{kind}")(3, 4, level=0.5, dtype=torch.float64)
     x = torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)

@@ -1,332 +1,240 @@
-// Whole sequences of a mollified LSTM or GRU layer, one direction: the recurrent product step by step, everything else fused.
-// Rows of all steps lie one after the other, longest sequence first; step t has sizes[t] rows, never more than the step before.
-#include "common.h"
-#include <algorithm>
+// Whole sequences of a mollified LSTM or GRU layer, both directions at once. Rows of all steps lie one after the other, longest
+// sequence first; step t has sizes[t] rows, never more than the step before. Each thread has units of its own: for them it makes all
+// products, all steps and all sums, and it meets the others once a step, because the product needs the state of all units.
+#include "recurrent_cells.h"
+#include "recurrent_product.h"
 #include <vector>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 using namespace mollifier;
 
 namespace {
 
-constexpr double HALF_NORMAL_MEAN = 0.79788456080286535588;
-constexpr int PARTS = 4;  // pieces of a step's rows: they depend on the shape alone, and so does every sum
+constexpr int BLOCK = 8;  // panels at most that are worked on together: products, then cells, while the cache holds them
 
-template <class T>
-using Gemm = void (*)(const char*, const char*, const int*, const int*, const int*, const T*, const T*, const int*, const T*, const int*,
-                      const T*, T*, const int*);
-
-// C (m x n) += A (m x k) B, all row-major; B is (n x k) if transposed, else (k x n).
-template <class T>
-void product(Gemm<T> gemm, bool transposed, int m, int n, int k, const T* a, const T* b, T* c) {
-  const T one = 1;
-  const int ldb = transposed ? k : n;
-  if (m > 0) gemm(transposed ? "T" : "N", "N", &n, &m, &k, &one, b, &ldb, a, &k, &one, c, &n);
-}
-
-struct Options {
-  int32_t hard, gates, activations;
-  int32_t steps, batch, hidden, reverse;
-  double level, strength, extra;
+// A thread among those that share a direction.
+struct Share {
+  int number, count;
+  bool meets;
+  int first(int total) const { return int(int64_t(total) * number / count); }
+  int last(int total) const { return int(int64_t(total) * (number + 1) / count); }
+  void meet() const {
+    if (meets) {
+#pragma omp barrier
+    }
+  }
 };
 
-// Gates of one row: value over z's copy, and derivative by z. A function for each kind: a choice inside the loop would not vectorise.
+// The units in blocks of whole panels. They depend on the number of units alone, and so do all results.
 template <class T>
-STAGE void soft_gate(T pull, T aim, const T* RESTRICT z, const float* RESTRICT xi, T* RESTRICT value, T* RESTRICT slope, int n) {
-  for (int k = 0; k < n; ++k) {
-    const T weight = pull * T(xi[k]);
-    const T s = sigmoid_(z[k] + weight * (aim - z[k]));
-    value[k] = s;
-    slope[k] = s * (T(1) - s) * (T(1) - weight);
+struct Blocks {
+  int units, panels, count;
+  explicit Blocks(int units) : units(units), panels(pieces(units, WIDTH<T>)) {
+    count = pieces(panels, BLOCK);
+    if (panels > 1) count += count % 2;  // so that two threads have the same
   }
-}
+  int panel(int block) const { return int(int64_t(panels) * block / count); }
+  int unit(int block) const { return std::min(units, panel(block) * WIDTH<T>); }
+  int width(int panel) const { return std::min(WIDTH<T>, units - panel * WIDTH<T>); }
+};
 
-template <class T>
-STAGE void hard_gate(T pull, T aim, const T* RESTRICT z, const float* RESTRICT xi, T* RESTRICT value, T* RESTRICT slope, int n) {
-  for (int k = 0; k < n; ++k) {
-    const T weight = pull * T(xi[k]);
-    const T line = T(0.25) * (z[k] + weight * (aim - z[k])) + T(0.5);
-    value[k] = clamp(line, T(0), T(1));
-    slope[k] = (line >= T(0)) & (line <= T(1)) ? T(0.25) * (T(1) - weight) : T(0);
-  }
-}
-
-template <class T>
-void gate(int hard, T pull, T aim, const T* z, const float* xi, T* value, T* slope, int n) {
-  if (hard) hard_gate<T>(pull, aim, z, xi, value, slope, n);
-  else soft_gate<T>(pull, aim, z, xi, value, slope, n);
-}
-
-// Where each step's rows begin, and the state before each step: the rows before it, and the initial state's for the rest.
+// Where each step's rows begin, and which row of the step before each row goes on from.
 struct Steps {
-  std::vector<int64_t> first;
-  const int64_t* sizes;
-  int count, batch;
-  bool reverse;
-  Steps(const Options& o, const int64_t* sizes) : first(o.steps + 1, 0), sizes(sizes), count(o.steps), batch(o.batch), reverse(o.reverse) {
+  std::vector<int64_t> first, sizes;
+  int count, ahead;
+  Steps(const Options& o, const int64_t* given, bool reverse) : first(o.steps + 1, 0), sizes(given, given + o.steps), count(o.steps) {
     for (int t = 0; t < count; ++t) first[t + 1] = first[t] + sizes[t];
+    ahead = reverse ? -1 : 1;
   }
-  int at(int number) const { return reverse ? count - 1 - number : number; }
-  // Row of the step before that sequence `row` of step t continues, or -1: it begins here.
-  int64_t before(int t, int64_t row) const {
-    const int last = reverse ? t + 1 : t - 1;
-    if (last < 0 || last >= count || row >= sizes[last]) return -1;
-    return first[last] + row;
-  }
-  int64_t continuing(int t) const {
-    const int last = reverse ? t + 1 : t - 1;
-    return last < 0 || last >= count ? 0 : std::min(sizes[t], sizes[last]);
-  }
+  int at(int number) const { return ahead < 0 ? count - 1 - number : number; }
+  int64_t size(int t) const { return t < 0 || t >= count ? 0 : sizes[t]; }
+  int64_t going(int t) const { return std::min(size(t), size(t - ahead)); }                 // rows that have a row before them
+  int64_t before(int t, int64_t k) const { return k < going(t) ? first[t - ahead] + k : -1; }  // that row, or -1: it begins here
+  bool ends(int t, int64_t k) const { return k >= size(t + ahead); }
 };
 
-// Everything about one row of one step, in buffers of the row's thread.
+// One direction of one layer, by one thread of its share.
 template <class T>
-struct Row {
-  std::vector<T> buffer;
-  std::vector<float> xi;
-  int h;
-  explicit Row(int h) : buffer(size_t(16) * h), xi(size_t(5) * h), h(h) {}
-  T* at(int i) { return buffer.data() + size_t(i) * h; }
-  float* noise(int i) { return xi.data() + size_t(i) * h; }
-};
+struct Layer {
+  const Cell<T>& c;
+  const Options& o;
+  const Direction<T>& d;
+  const Share me;
+  const Steps steps;
+  const Blocks<T> blocks;
+  const int h, wide, rows, first_block, last_block, first_panel, last_panel;
+  static constexpr int W = WIDTH<T>;
 
-template <class T>
-T inverse_gate(int hard, T gamma) {
-  if (hard) return T(4) * (gamma - T(0.5));
-  const T g = clamp(gamma, T(1e-4), T(1.0 - 1e-4));  // rounded as the reference rounds it
-  return std::log(g / (T(1) - g));
-}
+  Layer(const Cell<T>& c, const Options& o, const int64_t* sizes, const Direction<T>& d, Share me)
+      : c(c), o(o), d(d), me(me), steps(o, sizes, d.reverse), blocks(o.hidden), h(o.hidden), wide(c.parts * h), rows(int(steps.first[o.steps])),
+        first_block(me.first(blocks.count)), last_block(me.last(blocks.count)), first_panel(blocks.panel(first_block)),
+        last_panel(blocks.panel(last_block)) {}
 
-// psi of the tanh: value and, where asked, both derivatives, of a whole row.
-template <class T>
-void candidate(const Options& o, const T* a, const T* x, const float* xi, T* value, T* by_x, T* by_a) {
-  const Activation tanh_{TANH, 1.0, 0.0, 0.0, 0.0};
-  activate<T>(tanh_, x, value, by_x, o.hidden);
-  if (!o.activations) { std::fill(by_a, by_a + o.hidden, T(0)); return; }
-  const Push<T> push{T(1), T(0), T(o.strength), T(o.extra)};
-  psi_both<T>(push, x, value, by_x, a, xi, by_a, o.hidden);
-}
-
-template <class T>
-STAGE void lstm_cell(const T* RESTRICT i, const T* RESTRICT f, const T* RESTRICT g, const T* RESTRICT before, T* RESTRICT c, int n) {
-  for (int j = 0; j < n; ++j) c[j] = f[j] * before[j] + i[j] * g[j];
-}
-
-// All that the backward pass needs, so that it has no noise and no activation to make again: over z the derivatives of the
-// four pre-activations by c (o: by h), and in `kept` those of c and of both a, and f.
-template <class T>
-void lstm_keep(Row<T>& r, const T* before, T* z, T* kept) {
-  const int h = r.h;
-  const T *i = r.at(0), *f = r.at(1), *o = r.at(2), *y = r.at(9);
-  times<T>(r.at(6), r.at(3), z, h);
-  times<T>(before, r.at(4), z + h, h);
-  times<T>(i, r.at(7), z + 2 * h, h);
-  times<T>(y, r.at(5), z + 3 * h, h);
-  times<T>(o, r.at(10), kept, h);
-  times<T>(o, r.at(11), kept + h, h);
-  times<T>(i, r.at(8), kept + 2 * h, h);
-  std::copy(f, f + h, kept + 3 * h);
-}
-
-template <class T>
-STAGE void lstm_back(const T* RESTRICT z, const T* RESTRICT kept, const T* RESTRICT up, T* RESTRICT gh, T* RESTRICT gc, T* RESTRICT gz,
-                     T* RESTRICT sum, int h) {
-  for (int j = 0; j < h; ++j) {
-    const T dh = gh[j] + up[j];
-    const T dc = gc[j] + dh * kept[j];
-    gz[j] = dc * z[j];
-    gz[h + j] = dc * z[h + j];
-    gz[2 * h + j] = dc * z[2 * h + j];
-    gz[3 * h + j] = dh * z[3 * h + j];
-    sum[j] += dc * kept[2 * h + j];
-    sum[h + j] += dh * kept[h + j];
-    gc[j] = dc * kept[3 * h + j];
-    gh[j] = T(0);
+  const T* state(const T* now, const T* initial, int t, int64_t k) const {
+    const int64_t row = steps.before(t, k);
+    return row < 0 ? initial + k * h : now + row * h;
   }
-}
 
-// z: in the input's part, out what lstm_keep leaves, as kept: (rows, 4h) each. out, cell: (rows, h).
-template <class T>
-void lstm_forward(const Options& o, Gemm<T> gemm, const int64_t* sizes, const T* w_hh, const T* inverse_t, const T* a, uint64_t seed,
-                  const T* h0, const T* c0, T* z, T* kept, T* out, T* cell, int threads) {
-  const Steps steps(o, sizes);
-  const int h = o.hidden;
-  const Seed key = seed_of(seed);
-  const T pull = o.gates ? T(o.level / HALF_NORMAL_MEAN) : T(0);
-  for (int number = 0; number < o.steps; ++number) {
-    const int t = steps.at(number);
-    const int64_t first = steps.first[t], rows = sizes[t], going = steps.continuing(t);
-    const int64_t from = going ? steps.before(t, 0) : 0;
-    product<T>(gemm, true, int(going), 4 * h, h, out + from * h, w_hh, z + first * 4 * h);
-    product<T>(gemm, true, int(rows - going), 4 * h, h, h0 + going * h, w_hh, z + (first + going) * 4 * h);
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && rows * h > 2048)
-    for (int part = 0; part < PARTS; ++part) {
-      static thread_local Row<T> mine(0);
-      if (mine.h != h) mine = Row<T>(h);
-      Row<T>& r = mine;
-      for (int64_t k = part * rows / PARTS; k < (part + 1) * rows / PARTS; ++k) {
-        const int64_t row = first + k, before = steps.before(t, k);
-        const T* c_before = before >= 0 ? cell + before * h : c0 + k * h;
-        T *c = cell + row * h, *zr = z + row * 4 * h;
-        if (o.gates || o.activations) normal_chunk(key, uint32_t(row * 5 * h), 5 * h, r.noise(0));
-        // i f o (0-2), their slopes (3-5), g (6) by x (7) by a (8), psi(c) (9) by c (10) by a (11)
-        gate<T>(o.hard, pull, inverse_gate<T>(o.hard, inverse_t[row]), zr, r.noise(0), r.at(0), r.at(3), h);
-        gate<T>(o.hard, pull, inverse_gate<T>(o.hard, T(1) - inverse_t[row]), zr + h, r.noise(1), r.at(1), r.at(4), h);
-        gate<T>(o.hard, pull, inverse_gate<T>(o.hard, T(1)), zr + 3 * h, r.noise(2), r.at(2), r.at(5), h);
-        candidate<T>(o, a, zr + 2 * h, r.noise(3), r.at(6), r.at(7), r.at(8));
-        lstm_cell<T>(r.at(0), r.at(1), r.at(6), c_before, c, h);
-        candidate<T>(o, a + h, c, r.noise(4), r.at(9), r.at(10), r.at(11));
-        times<T>(r.at(2), r.at(9), out + row * h, h);
-        if (kept) lstm_keep<T>(r, c_before, zr, kept + row * 4 * h);
+  // My panels of the transpose of w (parts * hidden, depth), the parts of a panel beside each other.
+  void pack_parts(const T* w, int depth, T* out) const {
+    for (int p = first_panel; p < last_panel; ++p)
+      for (int q = 0; q < c.parts; ++q, out += int64_t(depth) * W)
+        pack_transposed<T>(w + (int64_t(q) * h + p * W) * depth, blocks.width(p), depth, out);
+  }
+  const T* packed(const T* from, int panel, int part, int depth) const {
+    return from + (int64_t(panel - first_panel) * c.parts + part) * depth * W;
+  }
+
+  void forward() const {
+    const int depth = std::max(o.inputs, h);
+    const auto weights = numbers<T>(size_t(last_panel - first_panel) * c.parts * depth * W);
+    std::vector<T> bias(wide, T(0)), recurrent_bias(wide, T(0));
+    if (d.b_ih) std::copy_n(d.b_ih, wide, bias.begin());
+    if (d.b_hh) std::copy_n(d.b_hh, wide, recurrent_bias.begin());
+    if (c.sum) add_to<T>(recurrent_bias.data(), bias.data(), wide);
+
+    pack_parts(d.w_ih, o.inputs, weights.get());
+    for (int row = 0; row < rows; row += STRETCH)
+      for (int p = first_panel; p < last_panel; ++p)
+        for (int q = 0; q < c.parts; ++q)
+          panel_product<T>(std::min(STRETCH, rows - row), blocks.width(p), o.inputs, {d.x + int64_t(row) * o.inputs, o.inputs, 1},
+                           packed(weights.get(), p, q, o.inputs), {bias.data() + q * h + p * W, 0}, d.z + int64_t(row) * wide + q * h + p * W,
+                           wide);
+
+    pack_parts(d.w_hh, h, weights.get());
+    std::vector<float> xi(size_t(c.gates + c.activations) * BLOCK * W, 0.0f);
+    for (int number = 0; number < o.steps; ++number) {
+      const int t = steps.at(number);
+      const int64_t going = steps.going(t);
+      for (int b = first_block; b < last_block; ++b) {
+        for (int p = blocks.panel(b); p < blocks.panel(b + 1); ++p)
+          for (int q = 0; q < c.parts; ++q) {
+            const T* w = packed(weights.get(), p, q, h);
+            if (going) recur(t, 0, going, state(d.out, d.h0, t, 0), p, q, w, recurrent_bias.data());
+            if (going < steps.size(t)) recur(t, going, steps.size(t), d.h0 + going * h, p, q, w, recurrent_bias.data());
+          }
+        for (int64_t k = 0; k < steps.size(t); ++k) cell(t, k, b, xi.data());
       }
+      me.meet();
+    }
+  }
+
+  // The recurrent product of rows [from, to) of a step, one panel and part of it.
+  void recur(int t, int64_t from, int64_t to, const T* before, int panel, int part, const T* w, const T* bias) const {
+    const int at = part * h + panel * W;
+    T* out = (c.sum ? d.z + steps.first[t] * wide : d.kept_of(steps.first[t], 0, wide)) + from * wide + at;
+    panel_product<T>(int(to - from), blocks.width(panel), h, {before, h, 1}, w, c.sum ? Start<T>{out, wide} : Start<T>{bias + at, 0}, out, wide);
+  }
+
+  // The units of a block in row k of a step.
+  void cell(int t, int64_t k, int block, float* xi) const {
+    const int64_t row = steps.first[t] + k;
+    const int first = blocks.unit(block), count = blocks.unit(block + 1) - first;
+    const Seed key = seed_of(d.seed);
+    const int from = o.gates ? 0 : c.gates, to = o.activations ? c.gates + c.activations : c.gates;
+    for (int part = from; part < to; ++part)
+      normal_chunk(key, uint32_t((row * (c.gates + c.activations) + part) * h + first), count, xi + part * count);
+    c.forward(o, d, {row, k, state(d.out, d.h0, t, k), d.c0 ? state(d.cell, d.c0, t, k) : nullptr, first, count, xi});
+    if (steps.ends(t, k)) {
+      std::copy_n(d.out + row * h + first, count, d.final_h + k * h + first);
+      if (d.c0) std::copy_n(d.cell + row * h + first, count, d.final_c + k * h + first);
+    }
+  }
+
+  void backward() const {
+    const int first = blocks.unit(first_block), count = blocks.unit(last_block) - first;
+    for (int64_t k = 0; k < o.batch; ++k) {
+      std::copy_n(d.grad_final_h + k * h + first, count, d.grad_h + k * h + first);
+      if (d.c0) std::copy_n(d.grad_final_c + k * h + first, count, d.grad_c + k * h + first);
+    }
+    for (int q = 0; q < 2 * c.parts; ++q) std::fill_n(d.grad_b + q * h + first, count, T(0));
+    for (int q = 0; d.grad_a && q < c.activations; ++q) std::fill_n(d.grad_a + q * h + first, count, T(0));
+
+    auto weights = numbers<T>(size_t(last_panel - first_panel) * wide * W);
+    const auto packed = [&](int p) { return weights.get() + int64_t(p - first_panel) * wide * W; };
+    for (int p = first_panel; p < last_panel; ++p)
+      pack<T>([&](int l) { return d.w_hh + int64_t(l) * h; }, p * W, blocks.width(p), wide, packed(p));
+    const T* grad_hh = c.sum ? d.grad_z : d.grad_hh;
+    for (int number = o.steps - 1; number >= 0; --number) {
+      const int t = steps.at(number);
+      for (int b = first_block; b < last_block; ++b)
+        for (int64_t k = 0; k < steps.size(t); ++k)
+          c.backward(o, d, {steps.first[t] + k, k, nullptr, nullptr, blocks.unit(b), blocks.unit(b + 1) - blocks.unit(b), nullptr});
+      me.meet();
+      for (int p = first_panel; p < last_panel; ++p)
+        panel_product<T>(int(steps.size(t)), blocks.width(p), wide, {grad_hh + steps.first[t] * wide, wide, 1}, packed(p), {d.grad_h + p * W, h},
+                         d.grad_h + p * W, h);
+    }
+    for (int q = 0; q < c.same; ++q) std::copy_n(d.grad_b + q * h + first, count, d.grad_b + (c.parts + q) * h + first);
+    weights.reset();
+    if (d.grad_x) input_gradient();
+    const int tiles = pieces(wide, TALL), from = me.first(tiles) * TALL, to = std::min(me.last(tiles) * TALL, wide);
+    std::vector<const T*> inputs(rows), before(rows);
+    for (int t = 0; t < o.steps; ++t)
+      for (int64_t k = 0; k < steps.size(t); ++k) {
+        const int64_t row = steps.first[t] + k;
+        inputs[row] = d.x + row * o.inputs, before[row] = state(d.out, d.h0, t, k);
+      }
+    const Right<T> by_inputs{inputs.data(), o.inputs, d.grad_w_ih}, by_state{before.data(), h, d.grad_w_hh};
+    if (c.sum) return transposed_products<T>(from, to, rows, d.grad_z, wide, {by_inputs, by_state});
+    transposed_products<T>(from, to, rows, d.grad_z, wide, {by_inputs});
+    transposed_products<T>(from, to, rows, d.grad_hh, wide, {by_state});
+  }
+
+  // My columns of the input's gradient.
+  void input_gradient() const {
+    static const T zeros[W] = {};
+    const int panels = pieces(o.inputs, W), first = me.first(panels), last = me.last(panels);
+    const auto weights = numbers<T>(size_t(last - first) * wide * W);
+    const auto width = [&](int p) { return std::min(W, o.inputs - p * W); };
+    const auto packed = [&](int p) { return weights.get() + int64_t(p - first) * wide * W; };
+    for (int p = first; p < last; ++p) pack<T>([&](int l) { return d.w_ih + int64_t(l) * o.inputs; }, p * W, width(p), wide, packed(p));
+    for (int row = 0; row < rows; row += STRETCH)
+      for (int p = first; p < last; ++p)
+        panel_product<T>(std::min(STRETCH, rows - row), width(p), wide, {d.grad_z + int64_t(row) * wide, wide, 1}, packed(p), {zeros, 0},
+                         d.grad_x + int64_t(row) * o.inputs + p * W, o.inputs);
+  }
+};
+
+template <class T>
+void run(const Cell<T>& cell, bool backward, const Options& o, const int64_t* sizes, const Direction<T>* d, int directions, int threads) {
+  const auto one = [&](int direction, Share share) {
+    const Layer<T> layer(cell, o, sizes, d[direction], share);
+    backward ? layer.backward() : layer.forward();
+  };
+  threads = std::min(threads, directions * Blocks<T>(o.hidden).count);
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    int number = 0, count = 1;
+#ifdef _OPENMP
+    number = omp_get_thread_num(), count = omp_get_num_threads();
+#endif
+    if (count < directions) {
+      for (int direction = 0; direction < directions; ++direction) one(direction, {number, count, count > 1});
+    } else {
+      // Both directions have as many steps, so all threads meet equally often; a direction's only thread has no one to meet.
+      const int direction = number % directions, sharing = (count + directions - 1 - direction) / directions;
+      one(direction, {number / directions, sharing, count > directions});
     }
   }
 }
 
-// grad_h, grad_c: (batch, h), in the gradients of the final states, out those of the initial ones. grad_z: (rows, 4h), zeros or not.
-template <class T>
-void lstm_backward(const Options& o, Gemm<T> gemm, const int64_t* sizes, const T* w_hh, const T* z, const T* kept, const T* grad_out,
-                   T* grad_h, T* grad_c, T* grad_z, T* grad_a, int threads) {
-  const Steps steps(o, sizes);
-  const int h = o.hidden;
-  std::vector<T> sums(size_t(PARTS) * 2 * h, T(0));
-  for (int number = o.steps - 1; number >= 0; --number) {
-    const int t = steps.at(number);
-    const int64_t first = steps.first[t], rows = sizes[t];
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && rows * h > 8192)
-    for (int part = 0; part < PARTS; ++part)
-      for (int64_t k = part * rows / PARTS; k < (part + 1) * rows / PARTS; ++k) {
-        const int64_t row = first + k;
-        lstm_back<T>(z + row * 4 * h, kept + row * 4 * h, grad_out + row * h, grad_h + k * h, grad_c + k * h, grad_z + row * 4 * h,
-                     sums.data() + size_t(part) * 2 * h, h);
-      }
-    product<T>(gemm, false, int(rows), h, 4 * h, grad_z + first * 4 * h, w_hh, grad_h);
-  }
-  // the first a's sums came with dc, the second's with dh
-  for (int j = 0; j < 2 * h; ++j)
-    for (int part = 0; part < PARTS; ++part) grad_a[j] += sums[size_t(part) * 2 * h + j];
-}
-
-template <class T>
-STAGE void mix_state(const T* RESTRICT u, const T* RESTRICT n, const T* RESTRICT before, T* RESTRICT out, int h) {
-  for (int j = 0; j < h; ++j) out[j] = (T(1) - u[j]) * n[j] + u[j] * before[j];
-}
-
-template <class T>
-STAGE void add_product(const T* RESTRICT a, const T* RESTRICT b, T* RESTRICT out, int n) { for (int j = 0; j < n; ++j) out[j] += a[j] * b[j]; }
-
-// Over x the derivatives of the three pre-activations by the new h, over hh that of a, the reset gate and the update gate.
-template <class T>
-STAGE void gru_keep(const T* RESTRICT r, const T* RESTRICT u, const T* RESTRICT dr, const T* RESTRICT du, const T* RESTRICT n,
-                    const T* RESTRICT nx, const T* RESTRICT na, const T* RESTRICT before, T* RESTRICT x, T* RESTRICT hh, int h) {
-  for (int j = 0; j < h; ++j) {
-    const T rest = T(1) - u[j];
-    const T v = rest * nx[j];
-    x[j] = v * hh[2 * h + j] * dr[j];
-    x[h + j] = (before[j] - n[j]) * du[j];
-    x[2 * h + j] = v;
-    hh[j] = rest * na[j];
-    hh[h + j] = r[j];
-    hh[2 * h + j] = u[j];
-  }
-}
-
-template <class T>
-STAGE void gru_back(const T* RESTRICT x, const T* RESTRICT hh, const T* RESTRICT up, T* RESTRICT gh, T* RESTRICT gx, T* RESTRICT ghh,
-                    T* RESTRICT sum, int h) {
-  for (int j = 0; j < h; ++j) {
-    const T dh = gh[j] + up[j];
-    const T r = dh * x[j], z = dh * x[h + j], n = dh * x[2 * h + j];
-    gx[j] = r;
-    gx[h + j] = z;
-    gx[2 * h + j] = n;
-    ghh[j] = r;
-    ghh[h + j] = z;
-    ghh[2 * h + j] = n * hh[h + j];
-    sum[j] += dh * hh[j];
-    gh[j] = dh * hh[2 * h + j];
-  }
-}
-
-// x: (rows, 3h), the input's part; hh: (rows, 3h), filled with b_hh. Both take what gru_keep leaves.
-template <class T>
-void gru_forward(const Options& o, Gemm<T> gemm, const int64_t* sizes, const T* w_hh, const T* inverse_t, const T* a, uint64_t seed,
-                 const T* h0, T* x, T* hh, T* out, int threads) {
-  const Steps steps(o, sizes);
-  const int h = o.hidden;
-  const Seed key = seed_of(seed);
-  const T pull = o.gates ? T(o.level / HALF_NORMAL_MEAN) : T(0);
-  for (int number = 0; number < o.steps; ++number) {
-    const int t = steps.at(number);
-    const int64_t first = steps.first[t], rows = sizes[t], going = steps.continuing(t);
-    const int64_t from = going ? steps.before(t, 0) : 0;
-    product<T>(gemm, true, int(going), 3 * h, h, out + from * h, w_hh, hh + first * 3 * h);
-    product<T>(gemm, true, int(rows - going), 3 * h, h, h0 + going * h, w_hh, hh + (first + going) * 3 * h);
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && rows * h > 2048)
-    for (int part = 0; part < PARTS; ++part) {
-      static thread_local Row<T> mine(0);
-      if (mine.h != h) mine = Row<T>(h);
-      Row<T>& r = mine;
-      for (int64_t k = part * rows / PARTS; k < (part + 1) * rows / PARTS; ++k) {
-        const int64_t row = first + k, before = steps.before(t, k);
-        const T* h_before = before >= 0 ? out + before * h : h0 + k * h;
-        T *xr = x + row * 3 * h, *hr = hh + row * 3 * h;
-        if (o.gates || o.activations) normal_chunk(key, uint32_t(row * 3 * h), 3 * h, r.noise(0));
-        add_to<T>(hr, xr, 2 * h);
-        // r u (0-1), their slopes (2-3), n (5) by x (6) by a (7)
-        gate<T>(o.hard, pull, inverse_gate<T>(o.hard, T(1)), xr, r.noise(0), r.at(0), r.at(2), h);
-        gate<T>(o.hard, pull, inverse_gate<T>(o.hard, T(1) - inverse_t[row]), xr + h, r.noise(1), r.at(1), r.at(3), h);
-        add_product<T>(r.at(0), hr + 2 * h, xr + 2 * h, h);
-        candidate<T>(o, a, xr + 2 * h, r.noise(2), r.at(5), r.at(6), r.at(7));
-        mix_state<T>(r.at(1), r.at(5), h_before, out + row * h, h);
-        gru_keep<T>(r.at(0), r.at(1), r.at(2), r.at(3), r.at(5), r.at(6), r.at(7), h_before, xr, hr, h);
-      }
-    }
-  }
-}
-
-template <class T>
-void gru_backward(const Options& o, Gemm<T> gemm, const int64_t* sizes, const T* w_hh, const T* x, const T* hh, const T* grad_out, T* grad_h,
-                  T* grad_x, T* grad_hh, T* grad_a, int threads) {
-  const Steps steps(o, sizes);
-  const int h = o.hidden;
-  std::vector<T> sums(size_t(PARTS) * h, T(0));
-  for (int number = o.steps - 1; number >= 0; --number) {
-    const int t = steps.at(number);
-    const int64_t first = steps.first[t], rows = sizes[t];
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && rows * h > 8192)
-    for (int part = 0; part < PARTS; ++part)
-      for (int64_t k = part * rows / PARTS; k < (part + 1) * rows / PARTS; ++k) {
-        const int64_t row = first + k;
-        gru_back<T>(x + row * 3 * h, hh + row * 3 * h, grad_out + row * h, grad_h + k * h, grad_x + row * 3 * h, grad_hh + row * 3 * h,
-                    sums.data() + size_t(part) * h, h);
-      }
-    product<T>(gemm, false, int(rows), h, 3 * h, grad_hh + first * 3 * h, w_hh, grad_h);
-  }
-  for (int j = 0; j < h; ++j)
-    for (int part = 0; part < PARTS; ++part) grad_a[j] += sums[size_t(part) * h + j];
+template <class T, template <class, bool, bool> class C>
+Cell<T> cell_of(const Options& o) {
+  if (o.hard) return o.activations ? C<T, true, true>::cell() : C<T, true, false>::cell();
+  return o.activations ? C<T, false, true>::cell() : C<T, false, false>::cell();
 }
 
 }  // namespace
 
-#define EXPORT(name, T)                                                                                                                   \
-  void mollifier_lstm_forward_##name(const Options* o, void* gemm, const int64_t* sizes, const T* w, const T* time, const T* a,           \
-                                     uint64_t seed, const T* h0, const T* c0, T* z, T* kept, T* out, T* cell, int threads) {              \
-    lstm_forward<T>(*o, (Gemm<T>)gemm, sizes, w, time, a, seed, h0, c0, z, kept, out, cell, threads);                                     \
-  }                                                                                                                                       \
-  void mollifier_lstm_backward_##name(const Options* o, void* gemm, const int64_t* sizes, const T* w, const T* z, const T* kept,          \
-                                      const T* grad_out, T* grad_h, T* grad_c, T* grad_z, T* grad_a, int threads) {                       \
-    lstm_backward<T>(*o, (Gemm<T>)gemm, sizes, w, z, kept, grad_out, grad_h, grad_c, grad_z, grad_a, threads);                            \
-  }                                                                                                                                       \
-  void mollifier_gru_forward_##name(const Options* o, void* gemm, const int64_t* sizes, const T* w, const T* time, const T* a,            \
-                                    uint64_t seed, const T* h0, T* x, T* hh, T* out, int threads) {                                       \
-    gru_forward<T>(*o, (Gemm<T>)gemm, sizes, w, time, a, seed, h0, x, hh, out, threads);                                                  \
-  }                                                                                                                                       \
-  void mollifier_gru_backward_##name(const Options* o, void* gemm, const int64_t* sizes, const T* w, const T* x, const T* hh,             \
-                                     const T* grad_out, T* grad_h, T* grad_x, T* grad_hh, T* grad_a, int threads) {                       \
-    gru_backward<T>(*o, (Gemm<T>)gemm, sizes, w, x, hh, grad_out, grad_h, grad_x, grad_hh, grad_a, threads);                              \
+#define EXPORT(name, T, C)                                                                                                          \
+  extern "C" void mollifier_##name(int backward, const Options* o, const int64_t* sizes, const Direction<T>* d, int directions,      \
+                                   int threads) {                                                                                  \
+    run<T>(cell_of<T, C>(*o), backward, *o, sizes, d, directions, threads);                                                        \
   }
-
-extern "C" {
-EXPORT(float, float)
-EXPORT(double, double)
-}
+EXPORT(lstm_float, float, LSTM)
+EXPORT(lstm_double, double, LSTM)
+EXPORT(gru_float, float, GRU)
+EXPORT(gru_double, double, GRU)

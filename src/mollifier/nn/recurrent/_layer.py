@@ -126,8 +126,8 @@ class LayerMollifier(Levelled):
             return noise
         return uniform_like(like) if uniform else normal_like(like)
 
-    def copy_below(self, direction: int, below: Tensor, above: Tensor, examples: Tensor, batch: int) -> Tensor:
-        """The layer's output with units of its input copied into it; ``examples`` says whose row each row is."""
+    def copy_below(self, direction: int, below: Tensor, above: Tensor, examples: Tensor | None, batch: int) -> Tensor:
+        """The layer's output with units of its input copied into it; one mask a sequence needs to know whose row each row is."""
         if self.copies is None:
             return above
         copy = self.copies[direction]

@@ -1,4 +1,4 @@
-"""One layer and direction by the native kernels, where they serve: sampled noise, or none, on the CPU."""
+"""One layer by the kernels, where they serve: sampled noise, or none, on the CPU."""
 
 from __future__ import annotations
 
@@ -14,14 +14,32 @@ from mollifier.nn.recurrent._sequence import State
 def serves(module: nn.RNNBase, layer: LayerMollifier | None, rows: Tensor) -> bool:
     """Can the kernels run this layer (None: a plain one) on these rows, here and now?"""
     return (
-        kernels.serves(rows)
+        kernels.eager_serves(rows)  # where these may run, so may the native ones
+        and rows.dtype in (torch.float32, torch.float64)
         and module.mode in ("LSTM", "GRU")
         and not module.proj_size
         and (layer is None or (layer.sampled() and not (layer.options.gates and layer.options.unbiased_gates)))
         and not torch.is_autocast_enabled("cpu")
         and rows.dtype == next(module.parameters()).dtype
-        and kernels.has_product(rows.dtype)
     )
+
+
+def directions(
+    module: nn.RNNBase,
+    layer: LayerMollifier | None,
+    indices: list[int],
+    rows: Tensor,
+    sizes: list[int],
+    states: list[State],
+    inverses: list[Tensor | None],
+) -> list[tuple[Tensor, State]]:
+    """Of these directions of a layer the output rows and the final state, as the reference loop gives them but for the draws."""
+    parts = [
+        _part(module, layer, *each) for each in zip(indices, [sizes] * len(indices), states, inverses, strict=True)
+    ]
+    if kernels.has_product(rows.dtype):
+        return [(out, tuple(final)) for out, *final in kernels.recurrent_layer(rows, parts)]
+    return [_eager(module, rows, part) for part in parts]
 
 
 def one_direction(
@@ -33,20 +51,35 @@ def one_direction(
     state: State,
     inverse_t: Tensor | None,
 ) -> tuple[Tensor, State]:
-    """The output rows and the final state, as the reference loop gives them but for the draws."""
-    kind, gate = kind_and_gate(module)
+    """One of them."""
+    return directions(module, layer, [index], rows, sizes, [state], [inverse_t])[0]
+
+
+def _part(
+    module: nn.RNNBase,
+    layer: LayerMollifier | None,
+    index: int,
+    sizes: list[int],
+    state: State,
+    inverse_t: Tensor | None,
+) -> kernels.Part:
     reverse = module.bidirectional and index % 2 == 1
     w_ih, w_hh, *biases = (getattr(module, name) for name in module._all_weights[index])
-    b_ih, b_hh = biases if module.bias else (None, None)
-    cell = kernels.Cell(gate == "hard_sigmoid", sizes=sizes, reverse=reverse)
+    cell = kernels.Cell(kind_and_gate(module)[1] == "hard_sigmoid", sizes=sizes, reverse=reverse)
     a = None
     if layer is not None:
         cell.mollify(float(layer.level), layer.options.c, layer.options.push, layer.options.gates, layer.a is not None)
         a = None if layer.a is None else layer.a[int(reverse)]
-    if kind == "LSTM":
-        x = F.linear(rows, w_ih, None if b_ih is None else b_ih + b_hh)
-        out, *final = kernels.lstm_layer(x, state, w_hh, a, inverse_t, cell)
+    b_ih, b_hh = biases if module.bias else (None, None)
+    return kernels.Part(cell, state, (w_ih, w_hh, b_ih, b_hh), a, inverse_t)
+
+
+def _eager(module: nn.RNNBase, rows: Tensor, part: kernels.Part) -> tuple[Tensor, State]:
+    w_ih, w_hh, b_ih, b_hh = part.weights
+    if module.mode == "LSTM":
+        x = F.linear(rows, w_ih, None if b_ih is None or b_hh is None else b_ih + b_hh)
+        out, *final = kernels.eager_lstm_layer(x, part.state, w_hh, part.a, part.time, part.cell)
     else:
         x = F.linear(rows, w_ih, b_ih)
-        out, *final = kernels.gru_layer(x, state, w_hh, b_hh, a, inverse_t, cell)
+        out, *final = kernels.eager_gru_layer(x, part.state, w_hh, b_hh, part.a, part.time, part.cell)
     return out, tuple(final)

@@ -126,26 +126,26 @@ def run(module: nn.RNNBase, added: RecurrentMollifier | None, sequence: Sequence
     """All layers and directions: the rows of the last layer's output, and the final states."""
     directions = 2 if module.bidirectional else 1
     rows, finals = sequence.rows, []
-    batch, examples = sequence.sizes[0], sequence.examples()
-    positions = [sequence.positions(direction) for direction in range(directions)]
+    one_mask = added is not None and added.options.copy_mask == "sequence"
+    batch, examples = sequence.sizes[0], sequence.examples() if one_mask else None
+    positions = [sequence.positions(direction) for direction in range(directions)] if added is not None else []
+    inverses: list[Tensor | None] = [None] * directions  # the same for all layers, but for the annealing step of each
     for number in range(module.num_layers):
         layer = added.layer(number) if added is not None else None
         noisy = layer if layer is not None and layer.active else None
-        native = _native.serves(module, noisy, rows)
-        noise = noisy.draw(rows) if noisy is not None and not native else None
+        indices = list(range(number * directions, (number + 1) * directions))
+        states = [tuple(part[index] for part in sequence.state) for index in indices]
+        if added is not None and noisy is not None and (inverses[0] is None or added.options.time == "annealing"):
+            inverses = [
+                inverse_time(added, noisy, positions[direction], sequence, direction, module.training)
+                for direction in range(directions)
+            ]
+        if _native.serves(module, noisy, rows):
+            found = _native.directions(module, noisy, indices, rows, sequence.sizes, states, inverses)
+        else:
+            found = reference(module, noisy, indices, rows, sequence.sizes, states, inverses)
         outputs = []
-        for direction in range(directions):
-            index = number * directions + direction
-            state, inverse = tuple(part[index] for part in sequence.state), None
-            if added is not None and noisy is not None:
-                inverse = inverse_time(added, noisy, positions[direction], sequence, direction, module.training)
-            if native:
-                out, final = _native.one_direction(module, noisy, index, rows, sequence.sizes, state, inverse)
-            else:
-                steps = plain_steps(module, len(sequence.sizes))
-                if noisy is not None and noise is not None and inverse is not None:
-                    steps = noisy_steps(module, noisy, direction, inverse, noise, sequence.sizes)
-                out, final = one_direction(module, index, rows, sequence.sizes, state, steps)
+        for direction, (out, final) in enumerate(found):
             if noisy is not None:
                 out = noisy.copy_below(direction, rows, out, examples, batch)
             elif layer is not None:
@@ -158,6 +158,26 @@ def run(module: nn.RNNBase, added: RecurrentMollifier | None, sequence: Sequence
     if added is not None:
         added.tick(sequence.given, len(sequence.sizes), module.training)
     return rows, tuple(torch.stack(parts) for parts in zip(*finals, strict=True))
+
+
+def reference(
+    module: nn.RNNBase,
+    layer: LayerMollifier | None,
+    indices: list[int],
+    rows: Tensor,
+    sizes: list[int],
+    states: list[State],
+    inverses: list[Tensor | None],
+) -> list[tuple[Tensor, State]]:
+    """Of each direction of a layer the output rows and the final state, by the loop below."""
+    noise = layer.draw(rows) if layer is not None else None
+    found = []
+    for direction, (index, state, inverse) in enumerate(zip(indices, states, inverses, strict=True)):
+        steps = plain_steps(module, len(sizes))
+        if layer is not None and noise is not None and inverse is not None:
+            steps = noisy_steps(module, layer, direction, inverse, noise, sizes)
+        found.append(one_direction(module, index, rows, sizes, state, steps))
+    return found
 
 
 def one_direction(

@@ -35,12 +35,18 @@ class Sequence:
 
     def examples(self) -> Tensor:
         """Which sequence each row belongs to."""
-        device = self.rows.device
+        device, batch = self.rows.device, self.sizes[0]
+        if self.sizes[-1] == batch:
+            return torch.arange(batch, device=device).repeat(len(self.sizes))
         return torch.cat([torch.arange(size, device=device) for size in self.sizes])
 
     def positions(self, direction: int) -> Tensor:
         """The step that each row is, from 1 within its own sequence, in the direction of reading."""
-        device = self.rows.device
+        device, count = self.rows.device, len(self.sizes)
+        if self.sizes[-1] == self.sizes[0]:
+            order = torch.arange(count, device=device)
+            order = order + 1 if direction == 0 else count - order
+            return order.repeat_interleave(self.sizes[0])
         steps = [torch.full((size,), number, device=device) for number, size in enumerate(self.sizes, 1)]
         if direction == 0:
             return torch.cat(steps)

@@ -1,0 +1,206 @@
+// One row of one step of an LSTM or a GRU, forward and backward. The forward pass leaves all derivatives, so that the backward pass
+// has no noise and no activation to make again.
+#pragma once
+#include "common.h"
+
+namespace mollifier {
+
+// The parts of a row do not overlap, which the compiler cannot know.
+#ifdef __clang__
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+constexpr double HALF_NORMAL_MEAN = 0.79788456080286535588;
+
+struct Options {
+  int32_t hard, gates, activations;
+  int32_t steps, batch, inputs, hidden;
+  double level, strength, extra;
+};
+
+// One direction of a layer: what it reads (b_ih, b_hh, a and time may be missing), and what it fills (grad_x and grad_a may). With n
+// rows in all and the cell's 4 (LSTM) or 3 (GRU) parts: z, kept, grad_z, grad_hh (n, parts * hidden); x, grad_x (n, inputs); out,
+// cell, grad_out (n, hidden); states and their gradients (batch, hidden); grad_b (2, parts * hidden). If there is no backward pass to
+// come, keep is 0 and kept has as many rows as the batch.
+template <class T>
+struct Direction {
+  int64_t reverse, keep;
+  uint64_t seed;
+  const T *x, *w_ih, *w_hh, *b_ih, *b_hh, *a, *time, *h0, *c0;
+  T *z, *kept, *out, *cell, *final_h, *final_c;
+  const T *grad_out, *grad_final_h, *grad_final_c;
+  T *grad_z, *grad_hh, *grad_x, *grad_w_ih, *grad_w_hh, *grad_b, *grad_a, *grad_h, *grad_c;
+
+  T* kept_of(int64_t row, int64_t sequence, int64_t width) const { return kept + (keep ? row : sequence) * width; }
+};
+
+// Some units of one row: the row, which sequence it is of, the states before it, the units' first and number, and their noise.
+template <class T>
+struct Row {
+  int64_t row, sequence;
+  const T *h_before, *c_before;
+  int first, count;
+  const float* xi;
+};
+
+template <class T> T* from(T* data, int first) { return data ? data + first : nullptr; }
+
+template <class T> struct Gate { T value, slope; };
+template <class T> struct Psi { T value, by_x, by_a; };
+
+template <bool hard, class T>
+inline Gate<T> gate(T z, T weight, T aim) {
+  const T at = z + weight * (aim - z), rest = T(1) - weight;
+  if (hard) {
+    const T line = T(0.25) * at + T(0.5);
+    return {clamp(line, T(0), T(1)), (line >= T(0)) & (line <= T(1)) ? T(0.25) * rest : T(0)};
+  }
+  const T s = sigmoid_(at);
+  return {s, s * (T(1) - s) * rest};
+}
+
+// psi of the tanh, whose tangent is x itself; as psi_both in common.h.
+template <bool noisy, class T>
+inline Psi<T> candidate(T x, T a, T strength, T extra) {
+  const T f = tanh_(x), d = T(1) - f * f;
+  if (!noisy) return {f, d, T(0)};
+  const T gap = x - f, t = tanh_scale(T(0.5) * a * gap), half = strength * t, s = half * t + extra;
+  const bool whole = (gap < s) & (gap > -s);
+  const T common = (gap > T(0) ? half : -half) * (T(1) - t * t);
+  return {f + clamp(gap, -s, s), whole ? T(1) : d + common * a * (T(1) - d), whole ? T(0) : common * gap};
+}
+
+template <bool hard, class T>
+T aim_of(T gamma) {
+  if (hard) return T(4) * (gamma - T(0.5));
+  const T g = clamp(gamma, T(1e-4), T(1.0 - 1e-4));  // rounded as the reference rounds it
+  return std::log(g / (T(1) - g));
+}
+
+template <class T> T pull_of(const Options& o) { return o.gates ? T(o.level / HALF_NORMAL_MEAN) : T(0); }
+template <class T> T inverse_t(const Direction<T>& d, int64_t row) { return d.time ? d.time[row] : T(1); }
+
+// What the loop over the steps must know of a cell.
+template <class T>
+struct Cell {
+  int parts, gates, activations;  // of z; and the noisy ones
+  bool sum;                       // is the recurrent product added to the input's part, in z? Else it has a place of its own, in kept
+  int same;                       // parts whose two biases have the same gradient
+  void (*forward)(const Options&, const Direction<T>&, const Row<T>&);
+  void (*backward)(const Options&, const Direction<T>&, const Row<T>&);
+};
+
+template <class T, bool hard, bool noisy>
+struct LSTM {
+  static constexpr int PARTS = 4;
+  static Cell<T> cell() { return {PARTS, 3, 2, true, PARTS, forward, backward}; }
+
+  // Over z go the derivatives of the four pre-activations by c (o: by h); in kept that of c by h, f, that of the second a by h and that
+  // of the first a by c. Three short loops take less time than one with a long chain in it.
+  STAGE static void forward(T pull, T aim_i, T aim_f, T aim_o, T strength, T extra, const T* RESTRICT a, int h, const float* RESTRICT xi,
+                            int n, const T* RESTRICT before, T* RESTRICT z, T* RESTRICT kept, T* RESTRICT c, T* RESTRICT out) {
+    INDEPENDENT for (int j = 0; j < n; ++j) {
+      const Gate<T> i = gate<hard>(z[j], pull * T(xi[j]), aim_i), f = gate<hard>(z[h + j], pull * T(xi[n + j]), aim_f);
+      const Gate<T> o = gate<hard>(z[3 * h + j], pull * T(xi[2 * n + j]), aim_o);
+      kept[j] = i.value, kept[h + j] = f.value, kept[2 * h + j] = o.value;
+      z[j] = i.slope, z[h + j] = f.slope, z[3 * h + j] = o.slope;
+    }
+    INDEPENDENT for (int j = 0; j < n; ++j) {
+      const Psi<T> g = candidate<noisy>(z[2 * h + j], noisy ? a[j] : T(0), strength * T(xi[3 * n + j]), extra);
+      const T i = kept[j];
+      c[j] = kept[h + j] * before[j] + i * g.value;
+      z[j] *= g.value;
+      z[h + j] *= before[j];
+      z[2 * h + j] = i * g.by_x;
+      kept[3 * h + j] = i * g.by_a;
+    }
+    INDEPENDENT for (int j = 0; j < n; ++j) {
+      const Psi<T> y = candidate<noisy>(c[j], noisy ? a[h + j] : T(0), strength * T(xi[4 * n + j]), extra);
+      const T o = kept[2 * h + j];
+      out[j] = o * y.value;
+      z[3 * h + j] *= y.value;
+      kept[j] = o * y.by_x;
+      kept[2 * h + j] = o * y.by_a;
+    }
+  }
+  static void forward(const Options& o, const Direction<T>& d, const Row<T>& r) {
+    const int h = o.hidden;
+    const int64_t at = r.row * h + r.first, wide = r.row * PARTS * h + r.first;
+    const T t = inverse_t(d, r.row);
+    forward(pull_of<T>(o), aim_of<hard>(t), aim_of<hard>(T(1) - t), aim_of<hard>(T(1)), T(0.25 * o.strength), T(o.extra), from(d.a, r.first), h,
+            r.xi, r.count, r.c_before + r.first, d.z + wide, d.kept_of(r.row, r.sequence, PARTS * h) + r.first, d.cell + at, d.out + at);
+  }
+
+  STAGE static void backward(const T* RESTRICT z, const T* RESTRICT kept, const T* RESTRICT up, T* RESTRICT gh, T* RESTRICT gc,
+                             T* RESTRICT gz, T* RESTRICT gb, T* RESTRICT ga, int h, int n) {
+    INDEPENDENT for (int j = 0; j < n; ++j) {
+      const T dh = gh[j] + up[j], dc = gc[j] + dh * kept[j];
+      const T i = dc * z[j], f = dc * z[h + j], g = dc * z[2 * h + j], o = dh * z[3 * h + j];
+      gz[j] = i, gz[h + j] = f, gz[2 * h + j] = g, gz[3 * h + j] = o;
+      gb[j] += i, gb[h + j] += f, gb[2 * h + j] += g, gb[3 * h + j] += o;
+      if (noisy) ga[h + j] += dh * kept[2 * h + j], ga[j] += dc * kept[3 * h + j];
+      gc[j] = dc * kept[h + j];
+      gh[j] = T(0);
+    }
+  }
+  static void backward(const Options& o, const Direction<T>& d, const Row<T>& r) {
+    const int h = o.hidden;
+    const int64_t at = r.sequence * h + r.first, wide = r.row * PARTS * h + r.first;
+    backward(d.z + wide, d.kept + wide, d.grad_out + r.row * h + r.first, d.grad_h + at, d.grad_c + at, d.grad_z + wide, d.grad_b + r.first,
+             from(d.grad_a, r.first), h, r.count);
+  }
+};
+
+template <class T, bool hard, bool noisy>
+struct GRU {
+  static constexpr int PARTS = 3;
+  static Cell<T> cell() { return {PARTS, 2, 1, false, 2, forward, backward}; }
+
+  // Over z, the input's part, go the derivatives of the three pre-activations by the new h; over kept, the recurrent part, that of a,
+  // the reset gate and the update gate.
+  STAGE static void forward(T pull, T aim_r, T aim_u, T strength, T extra, const T* RESTRICT a, int h, const float* RESTRICT xi, int n,
+                            const T* RESTRICT before, T* RESTRICT z, T* RESTRICT kept, T* RESTRICT out) {
+    INDEPENDENT for (int j = 0; j < n; ++j) {
+      const Gate<T> r = gate<hard>(z[j] + kept[j], pull * T(xi[j]), aim_r);
+      const Gate<T> u = gate<hard>(z[h + j] + kept[h + j], pull * T(xi[n + j]), aim_u);
+      const T hidden = kept[2 * h + j];
+      const Psi<T> y = candidate<noisy>(z[2 * h + j] + r.value * hidden, noisy ? a[j] : T(0), strength * T(xi[2 * n + j]), extra);
+      const T rest = T(1) - u.value, v = rest * y.by_x;
+      out[j] = rest * y.value + u.value * before[j];
+      z[j] = v * hidden * r.slope;
+      z[h + j] = (before[j] - y.value) * u.slope;
+      z[2 * h + j] = v;
+      kept[j] = rest * y.by_a;
+      kept[h + j] = r.value;
+      kept[2 * h + j] = u.value;
+    }
+  }
+  static void forward(const Options& o, const Direction<T>& d, const Row<T>& r) {
+    const int h = o.hidden;
+    const int64_t wide = r.row * PARTS * h + r.first;
+    forward(pull_of<T>(o), aim_of<hard>(T(1)), aim_of<hard>(T(1) - inverse_t(d, r.row)), T(0.25 * o.strength), T(o.extra), from(d.a, r.first), h,
+            r.xi, r.count, r.h_before + r.first, d.z + wide, d.kept_of(r.row, r.sequence, PARTS * h) + r.first, d.out + r.row * h + r.first);
+  }
+
+  STAGE static void backward(const T* RESTRICT z, const T* RESTRICT kept, const T* RESTRICT up, T* RESTRICT gh, T* RESTRICT gz,
+                             T* RESTRICT ghh, T* RESTRICT gb, T* RESTRICT gb_hh, T* RESTRICT ga, int h, int n) {
+    INDEPENDENT for (int j = 0; j < n; ++j) {
+      const T dh = gh[j] + up[j], r = dh * z[j], u = dh * z[h + j], y = dh * z[2 * h + j], hidden = y * kept[h + j];
+      gz[j] = r, gz[h + j] = u, gz[2 * h + j] = y;
+      ghh[j] = r, ghh[h + j] = u, ghh[2 * h + j] = hidden;
+      gb[j] += r, gb[h + j] += u, gb[2 * h + j] += y, gb_hh[2 * h + j] += hidden;
+      if (noisy) ga[j] += dh * kept[j];
+      gh[j] = dh * kept[2 * h + j];
+    }
+  }
+  static void backward(const Options& o, const Direction<T>& d, const Row<T>& r) {
+    const int h = o.hidden;
+    const int64_t wide = r.row * PARTS * h + r.first;
+    backward(d.z + wide, d.kept + wide, d.grad_out + r.row * h + r.first, d.grad_h + r.sequence * h + r.first, d.grad_z + wide,
+             d.grad_hh + wide, d.grad_b + r.first, d.grad_b + PARTS * h + r.first, from(d.grad_a, r.first), h, r.count);
+  }
+};
+
+}  // namespace mollifier
