@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mollifier import kernels
 from mollifier.functional import normal_like
+from mollifier.kernels import _eager_noise
 from mollifier.kernels._library import draw_seed
 
 
@@ -65,6 +66,7 @@ def doubles(values: list[float]) -> Tensor:
 
 def normal_drawn(x: Tensor) -> Tensor:
     """The |ξ| that a module draws for x from here on, by whatever backend serves."""
-    if kernels.serves(x):
-        return kernels.noise(draw_seed(), x.numel())[0].to(x.dtype).view_as(x)
+    if kernels.serves(x) or kernels.eager_serves(x):
+        noise = kernels.noise if kernels.serves(x) else _eager_noise.noise
+        return noise(draw_seed(), x.numel())[0].to(x.dtype).view_as(x)
     return normal_like(x).abs()

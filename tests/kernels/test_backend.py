@@ -41,14 +41,19 @@ def run(tmp_path, **environment):
 
 
 def test_the_kernels_are_there_where_a_compiler_is():
-    off = os.environ.get("MOLLIFIER_KERNELS", "").lower() in ("off", "0", "no")
+    off = os.environ.get("MOLLIFIER_KERNELS", "").lower() in ("off", "0", "no", "eager")
     compilers = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
     expected = not off and any(shutil.which(name) for name in compilers)
     assert (kernels.info().backend == "native") == expected, kernels.info().why
 
 
 def test_off_is_off_and_silent(tmp_path):
-    assert run(tmp_path, MOLLIFIER_KERNELS="off") == ("eager", "MOLLIFIER_KERNELS=off", 0)
+    assert run(tmp_path, MOLLIFIER_KERNELS="off") == ("reference", "MOLLIFIER_KERNELS=off", 0)
+
+
+def test_eager_can_be_asked_for_and_is_silent(tmp_path):
+    assert run(tmp_path, MOLLIFIER_KERNELS="eager") == ("eager", "MOLLIFIER_KERNELS=eager", 0)
+    assert not (tmp_path / "cache").exists()  # nothing is built for nothing
 
 
 def test_no_compiler_means_eager_and_one_warning(tmp_path):
@@ -88,7 +93,7 @@ def test_a_cache_that_cannot_be_written_means_eager_and_one_warning(tmp_path):
     (tmp_path / "cache").write_text("a file where the folder should be")
     backend, why, warnings = run(tmp_path)
     assert (backend, warnings) == ("eager", 1)
-    assert "cache folder" in why or "no C++ compiler" in why
+    assert "cache folder" in why or "no C++ compiler" in why or "does not run" in why
 
 
 def test_eager_and_native_are_the_same_in_expectation():
@@ -103,4 +108,5 @@ def test_eager_and_native_are_the_same_in_expectation():
 def test_info_says_what_serves():
     info = kernels.info()
     assert str(info).startswith(f"{info.backend}: {info.why}")
-    assert bool(info.serves) == (info.backend == "native")
+    assert any(line.startswith(info.backend) for line in info.serves)
+    assert all(line.startswith(("native", "eager", "reference")) for line in info.serves)

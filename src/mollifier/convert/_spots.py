@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from mollifier.nn import Copy, Levelled, NoisyActivation
-from mollifier.nn._fused import run
+from mollifier.nn._fused import Block, idle, run
 from mollifier.nn._levelled import Added
 from mollifier.nn.block import around
 from mollifier.nn.recurrent import CellForward, RecurrentForward
@@ -93,10 +93,18 @@ class ActivationSpot(Spot):
     """An activation module that is noisy while its level is above 0."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        noise = cast(NoisyActivation, self._mollifier.noise)
-        if not noise.active:
-            return noise.idle(super().forward(*args, **kwargs))
-        return noise(*args, **kwargs)
+        noise: NoisyActivation = self._modules[KEY]._modules["noise"]  # type: ignore[union-attr, assignment]
+        if noise.active:
+            return noise(*args, **kwargs)
+        out = super().forward(*args, **kwargs)
+        return noise.idle(out) if torch.distributed.is_initialized() else out
+
+
+def noise_of(module: nn.Module) -> NoisyActivation | None:
+    """Of an activation module that is mollified."""
+    if not isinstance(module, ActivationSpot):
+        return None
+    return module._modules[KEY]._modules["noise"]  # type: ignore[union-attr, return-value]
 
 
 class BlockSpot(Spot):
@@ -129,19 +137,24 @@ class SequentialSpot(HiddenHolder):
     """An nn.Sequential with the copy around runs of its modules."""
 
     def forward(self, input: Tensor) -> Tensor:
-        holder = self._mollifier
-        copies = cast(nn.ModuleDict, holder.copies)
-        modules, index = list(self), 0
+        # Straight from the dictionaries: this is asked at every call, and must cost nothing at level 0.
+        holder: Holder = self._modules[KEY]  # type: ignore[assignment]
+        copies: dict[str, Copy] = holder._modules["copies"]._modules  # type: ignore[union-attr, assignment]
+        modules = [module for module in self._modules.values() if module is not holder and module is not None]
+        if all(map(idle, copies.values())):
+            for module in modules:
+                input = module(input)
+            return input
+        index = 0
         while index < len(modules):
-            stop = holder.starts.get(index, -1)
-            if stop < 0:
-                input = modules[index](input)
-                index += 1
-            else:
-                last = modules[stop]
-                noise = last._mollifier.noise if isinstance(last, ActivationSpot) else None
-                input = run(modules[index : stop + 1], noise, cast(Copy, copies[str(stop)]), input)
+            blocks = []
+            while (stop := holder.starts.get(index, -1)) >= 0:
+                blocks.append(Block(modules[index : stop + 1], noise_of(modules[stop]), copies[str(stop)]))
                 index = stop + 1
+            if blocks:
+                input = run(blocks, input)
+                continue
+            input, index = modules[index](input), index + 1
         return input
 
 

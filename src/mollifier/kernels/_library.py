@@ -66,9 +66,9 @@ class Info:
     """Which backend serves what, and why.
 
     Attributes:
-        backend: ``"native"`` or ``"eager"``.
+        backend: ``"native"``, ``"eager"`` (functions of torch's own operations) or ``"reference"``.
         why: The reason.
-        serves: What the native kernels serve.
+        serves: What each of them serves, a line each.
     """
 
     backend: str
@@ -80,9 +80,16 @@ class Info:
 
 
 @cache
+def _asked() -> str:
+    """What MOLLIFIER_KERNELS asks for: ``"off"``, ``"eager"`` or, unset, the best that there is."""
+    asked = os.environ.get("MOLLIFIER_KERNELS", "").lower()
+    return "off" if asked in ("off", "0", "no") else "eager" if asked == "eager" else ""
+
+
+@cache
 def _state() -> tuple[Any, str]:
-    if os.environ.get("MOLLIFIER_KERNELS", "").lower() in ("off", "0", "no"):
-        return None, "MOLLIFIER_KERNELS=off"
+    if _asked():
+        return None, f"MOLLIFIER_KERNELS={_asked()}"
     try:
         library = load()
     except NoKernelsError as problem:
@@ -90,14 +97,12 @@ def _state() -> tuple[Any, str]:
             f"mollifier: {problem}; the slower eager implementation serves instead", RuntimeWarning, stacklevel=2
         )
         return None, str(problem)
-    pointer, number, real, integer = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double, ctypes.c_int
-    head: list[Any] = [integer, pointer, pointer, real, real, integer, integer, ctypes.c_uint64]
-    library.mollifier_unit_forward.argtypes = [*head, pointer, pointer, pointer, number, *[pointer] * 3, integer]
-    library.mollifier_unit_backward.argtypes = [*head, *[pointer] * 5, number, integer, *[pointer] * 3, integer]
-    library.mollifier_linear_forward.argtypes = [
-        *[pointer] * 2, real, real, ctypes.c_uint64, *[pointer] * 4, number, *[pointer] * 5, integer,
-    ]  # fmt: skip
-    library.mollifier_linear_backward.argtypes = [*[pointer] * 4, number, *[pointer] * 8, integer]
+    pointer, number, integer, packed = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_char_p
+    library.mollifier_unit_forward.argtypes = [packed, *[pointer] * 3, number, *[pointer] * 3, integer]
+    library.mollifier_unit_backward.argtypes = [packed, *[pointer] * 5, number, integer, *[pointer] * 3, integer]
+    head: list[Any] = [integer, pointer, packed, number, number, pointer, pointer]
+    library.mollifier_chain_forward.argtypes = [*head, integer, pointer, number, pointer, integer]
+    library.mollifier_chain_backward.argtypes = [*head, pointer, pointer, number, pointer, integer]
     library.mollifier_noise.argtypes = [ctypes.c_uint64, number, pointer, pointer]
     return library, "compiled for this machine"
 
@@ -111,21 +116,31 @@ def info() -> Info:
     """Which backend serves what on this machine, and why.
 
     >>> import mollifier
-    >>> mollifier.kernels.info().backend in ("native", "eager")
+    >>> mollifier.kernels.info().backend in ("native", "eager", "reference")
     True
     """
     found, why = _state()
+    if found is None and _asked() == "off":
+        return Info("reference", why, ("reference: everything",))
+    cases = (
+        f"the unit (noisy activation and copy): {', '.join(sorted(BUILT_IN))}",
+        "whole sequences of LSTM and GRU layers, sigmoid or hard-sigmoid gates, in float32 and float64",
+    )
+    rest = "reference: all else (expected values, frozen noise, accelerators, torch.func, registered activations, "
+    rest += "unbiased gates, proj_size)"
+    sampled = "with sampled noise, on the CPU"
     if found is None:
-        return Info("eager", why)
+        return Info("eager", why, (*(f"eager, {sampled}: {case}" for case in cases), f"{rest[:-1]}, torch.compile)"))
     return Info(
         "native",
         why,
         (
-            f"the unit (noisy activation and copy) in float32, float64 and bfloat16: {', '.join(sorted(BUILT_IN))}",
-            "the unit with its linear layer, and only what is not copied of it while p is high: float32, float64",
-            "whole sequences of LSTM and GRU layers, sigmoid or hard-sigmoid gates: float32, float64",
-            "these with sampled noise, on the CPU, in eager mode; all else (expected values, frozen noise, accelerators, "
-            "torch.compile, torch.func, registered activations, unbiased gates, proj_size): eager",
+            f"native, {sampled}, in float32, float64 and bfloat16: {cases[0]}",
+            f"native, {sampled}, in float32 and float64: the unit with its linear layer; only what is not copied while p is high",
+            f"native, {sampled}: {cases[1]}",
+            "native, one operation of torch.compile's graphs: the unit",
+            f"eager, {sampled}, in float16: the unit",
+            rest,
         ),
     )
 
@@ -134,20 +149,27 @@ def info() -> Info:
 _TRACED: Callable[[], Any] = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
 
 
-def serves(x: Tensor) -> bool:
-    """Can the kernels take this tensor, here and now? What is compiled, or runs between the pieces of it, is the reference."""
+def _ready(x: Tensor) -> bool:
     return (
         not torch.compiler.is_compiling()
         and x.device.type == "cpu"
-        and x.dtype in DTYPES
         and type(x) in (Tensor, torch.nn.Parameter)
         and x.numel() > 0
         and not torch._C._are_functorch_transforms_active()
         and torch._C._get_tracing_state() is None
         and torch.autograd.forward_ad._current_level < 0
         and not _TRACED()
-        and library() is not None
     )
+
+
+def serves(x: Tensor) -> bool:
+    """Can the native kernels take this tensor, here and now? What is compiled, or runs between the pieces of it, is the reference."""
+    return x.dtype in DTYPES and _ready(x) and library() is not None
+
+
+def eager_serves(x: Tensor) -> bool:
+    """Can the eager functions, where the native kernels do not?"""
+    return x.is_floating_point() and _ready(x) and (library() is not None or _asked() != "off")
 
 
 _STRUCTS: dict[str, ActivationStruct] = {}
@@ -157,20 +179,21 @@ def struct(act: Activation) -> ActivationStruct | None:
     """The activation as the kernels know it; None if it is the user's own."""
     if act.name not in BUILT_IN:
         return None
-    name = str(act)
+    name = str(act) if act.options else act.name
     if name not in _STRUCTS:
-        _STRUCTS[name] = _struct(act)
+        _STRUCTS[name] = ActivationStruct(*parts(act))
     return _STRUCTS[name]
 
 
-def _struct(act: Activation) -> ActivationStruct:
+def parts(act: Activation) -> tuple[float, ...]:
+    """The numbers that say which activation it is: kind, slope, offset and two options."""
     key = "gelu_tanh" if act.name == "gelu" and act.options.get("approximate") == "tanh" else act.name
     values = [float(act.options.get(name, default)) for name, default in DEFAULTS.get(key, ())]
     first, second = [*values, 0.0, 0.0][:2]
-    return ActivationStruct(KINDS[key], act.slope, act.offset, first, second)
+    return KINDS[key], act.slope, act.offset, first, second
 
 
-_DRAWN = torch.empty((), dtype=torch.int64)
+_DRAWN = torch.empty((), dtype=torch.int64, device="cpu")
 
 
 def draw_seed() -> int:
@@ -178,17 +201,23 @@ def draw_seed() -> int:
     return _DRAWN.random_().item()  # type: ignore[return-value]
 
 
+def draw_seeds(count: int) -> list[int]:
+    """What so many calls of `draw_seed` would give."""
+    return torch.empty(count, dtype=torch.int64, device="cpu").random_().tolist()
+
+
 def noise(seed: int, count: int) -> tuple[Tensor, Tensor]:
     """The |ξ| and the uniform draws that the kernels make of a seed.
 
     >>> import mollifier, torch
-    >>> if mollifier.kernels.info().backend == "native":
-    ...     normal, uniform = mollifier.kernels.noise(seed=1, count=1000)
-    ...     assert (normal >= 0).all() and (uniform < 1).all()
+    >>> normal, uniform = mollifier.kernels.noise(seed=1, count=1000)
+    >>> assert (normal >= 0).all() and (uniform < 1).all()
     """
     native = library()
     if native is None:
-        raise RuntimeError(f"there are no native kernels: {info().why}")
+        from mollifier.kernels import _eager_noise
+
+        return _eager_noise.noise(seed, count)
     normal, uniform = torch.empty(count), torch.empty(count)
     native.mollifier_noise(seed, count, normal.data_ptr(), uniform.data_ptr())
     return normal, uniform

@@ -81,6 +81,12 @@ class Copy(Levelled):
     def forward(self, below: Tensor, above: Tensor) -> Tensor:
         if not self.active and not self.residual:
             return self.idle(above)
+        if self.sampled() and kernels.compiled_serves(above):
+            short, _ = self.unpadded(below, above)
+            levels = self.level, self.level
+            return kernels.compiled_unit(
+                above, short, None, None, levels, unit_dim=self.unit_dim, residual=self.residual
+            )
         if self.sampled() and kernels.serves(above):
             short, in_units = self.unpadded(below, above)
             spec = kernels.Spec(
@@ -88,6 +94,10 @@ class Copy(Levelled):
             )
             return kernels.fused_unit(above, short, None, spec)
         short = self.shortcut(below, above)
+        if self.sampled() and kernels.eager_serves(above):
+            return kernels.eager_unit(
+                above, short, None, kernels.EagerSpec(None, float(self.level), residual=self.residual)
+            )
         if self.residual:
             above = above + short
         if not self.active:

@@ -62,11 +62,17 @@ class NoisyActivation(Levelled):
     def forward(self, x: Tensor) -> Tensor:
         if not self.active:
             return self.idle(self.activation.f(x))
-        if self.sampled() and self.fits(x) and kernels.serves(x):
-            act = kernels.struct(self.activation)
-            if act is not None:
+        if self.sampled() and self.fits(x) and self.activation.name in kernels.BUILT_IN:
+            if kernels.compiled_serves(x):
+                levels = self.level, self.level
+                return kernels.compiled_unit(x, None, self.a, self.activation, levels, self.c, self.push, self.unit_dim)
+            if kernels.serves(x):
+                act = kernels.struct(self.activation)
                 spec = kernels.Spec(act, float(self.level), self.c, self.push, self.unit_dim)
                 return kernels.fused_unit(x, None, self.a, spec)
+            if kernels.eager_serves(x):
+                eager = kernels.EagerSpec(self.activation, float(self.level), self.c, self.push)
+                return kernels.eager_unit(x, None, self.a_for(x), eager)
         return functional.noisy_activation(
             x,
             self.activation,

@@ -18,17 +18,21 @@ class Peak(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.alive: dict[int, tuple[StorageWeakRef, int]] = {}
-        self.peak = 0
+        self.held = self.peak = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         out = function(*args, **(kwargs or {}))
         for tensor in tree_leaves(out):
             if isinstance(tensor, torch.Tensor):
                 storage = tensor.untyped_storage()
-                if storage._cdata not in self.alive:
+                before = self.alive.get(storage._cdata)
+                if before is None or before[0].expired():
                     self.alive[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
-        self.alive = {key: entry for key, entry in self.alive.items() if not entry[0].expired()}
-        self.peak = max(self.peak, sum(size for _, size in self.alive.values()))
+                    self.held += storage.nbytes()
+        if self.held > self.peak:  # at most: some may have gone
+            self.alive = {key: entry for key, entry in self.alive.items() if not entry[0].expired()}
+            self.held = sum(size for _, size in self.alive.values())
+            self.peak = max(self.peak, self.held)
         return out
 
 
@@ -61,7 +65,7 @@ def resnet110() -> nn.Sequential:
 
 
 def test_a_residual_network_of_110_layers():
-    """Each noisy activation keeps its input, which the plain ReLU does not have to: 6 tensors a block instead of 4."""
+    """A noisy ReLU keeps its output, as the plain one does; what the copy makes of it is one tensor a block more."""
     plain = resnet110()
     ours = mollifier.mollify(copy.deepcopy(plain), level=0.5, example=torch.randn(2, 3, 16, 16))
     x = torch.randn(16, 3, 16, 16)
@@ -69,4 +73,4 @@ def test_a_residual_network_of_110_layers():
     def step(model):
         return lambda: model(x).square().mean().backward()
 
-    assert peak(step(ours)) <= 1.5 * peak(step(plain))
+    assert peak(step(ours)) <= 1.3 * peak(step(plain))

@@ -1,6 +1,7 @@
 """What the kernels leave alone, and what does not depend on threads: determinism, resuming, denormals, saved bytes."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -9,7 +10,6 @@ from torch import nn
 import mollifier
 from mollifier import kernels
 from mollifier.activations import activation
-from tests.kernels.native.helpers import assert_near
 
 
 @pytest.fixture
@@ -32,33 +32,38 @@ def sparse_results():
     torch.manual_seed(0)
     x, weight = torch.randn(600, 100, requires_grad=True), torch.randn(150, 100, requires_grad=True)
     a, bias = torch.empty(150).uniform_(-2, 2).requires_grad_(), torch.randn(150, requires_grad=True)
-    out = kernels.fused_linear(x, weight, bias, a, kernels.Spec(kernels.struct(activation("tanh")), 0.9, 20.0))
+    link = kernels.Link(weight, bias, a, kernels.struct(activation("tanh")), 0.9, 18.0)
+    out = kernels.fused_chain(x, [link])
     return [out, *torch.autograd.grad(out.square().sum(), [x, weight, bias, a])]
 
 
-def recurrent_results():
+def recurrent_results(kind="GRU", bidirectional=False):
     torch.manual_seed(0)
-    gru = mollifier.nn.MollifiedGRU(40, 160, level=0.5, dtype=torch.float64)
-    x = torch.randn(9, 30, 40, dtype=torch.float64, requires_grad=True)
-    out, h = gru(x)
-    return [out, h, *torch.autograd.grad(out.square().sum() + h.sum(), [x, *gru.parameters()])]
+    module = getattr(mollifier.nn, f"Mollified{kind}")(40, 165, num_layers=2, bidirectional=bidirectional, level=0.5)
+    x = torch.randn(9, 30, 40, requires_grad=True)
+    lengths = torch.arange(30) % 9 + 1  # of every length
+    out, state = module(nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False))
+    results = [out.data, *(state if kind == "LSTM" else [state])]
+    loss = sum((number + each).square().sum() for number, each in enumerate(results))
+    return [*results, *torch.autograd.grad(loss, [x, *module.parameters()])]
 
 
-@pytest.mark.parametrize("results", [unit_results, sparse_results])
-def test_bit_for_bit_the_same_on_one_thread_and_two(results, threads):
+RECURRENT = [
+    pytest.param(
+        partial(recurrent_results, kind, bidirectional), id=f"{kind}-{'two-ways' if bidirectional else 'one-way'}"
+    )
+    for kind in ("LSTM", "GRU")
+    for bidirectional in (False, True)
+]
+
+
+@pytest.mark.parametrize("results", [unit_results, sparse_results, *RECURRENT])
+def test_bit_for_bit_the_same_on_any_number_of_threads(results, threads):
     threads(1)
     one = results()
-    threads(2)
-    two = results()
-    assert all(torch.equal(x, y) for x, y in zip(one, two, strict=True))
-
-
-def test_recurrent_noise_is_the_same_on_one_thread_and_two(threads):
-    # the matrix product is torch's, and may round differently on two threads
-    threads(1)
-    one = recurrent_results()
-    threads(2)
-    assert_near(recurrent_results(), one, 1e-12)
+    for count in (2, 3, 5):
+        threads(count)
+        assert all(torch.equal(x, y) for x, y in zip(one, results(), strict=True))
 
 
 @pytest.mark.parametrize("kind", ["mlp", "lstm"])

@@ -1,5 +1,5 @@
 // The mollified unit, x -> noisy activation -> copy of the unit below, forward and backward, in one pass over the data.
-#include "common.h"
+#include "unit.h"
 #include <algorithm>
 #include <type_traits>
 #include <vector>
@@ -8,7 +8,6 @@ using namespace mollifier;
 
 namespace {
 
-// Data as (outer, units, inner): inner = 1 for features, pixels for channels. The copy is of `in_units` units, the rest zeros.
 struct Shape { int64_t outer, units, inner, in_units; };
 
 struct Work {
@@ -22,6 +21,22 @@ struct Work {
 int64_t pieces(const Shape& s) {
   const int64_t total = s.outer * s.units * s.inner;
   return std::min<int64_t>(s.outer, std::max<int64_t>(1, std::min<int64_t>(64, total / 16384)));
+}
+
+// Short rows of features are taken several at a time where nothing is padded: longer chunks, and fewer ends of loops.
+int64_t together(const Shape& s) {
+  if (s.inner != 1 || (s.in_units && s.in_units != s.units)) return 1;
+  int64_t rows = std::max<int64_t>(1, CHUNK / s.units);
+  while (s.outer % rows) --rows;
+  return rows;
+}
+
+// The a of so many rows.
+template <class T>
+std::vector<T> repeated(const T* a, int64_t count, int64_t rows) {
+  std::vector<T> all;
+  for (int64_t row = 0; a && count > 1 && rows > 1 && row < rows; ++row) all.insert(all.end(), a, a + count);
+  return all;
 }
 
 // Calls body(first element, number of elements, unit of the first, below's first element or -1) for rows [begin, end).
@@ -82,10 +97,14 @@ T* output(S* at, T* buffer) {
 template <class S, class T>
 void flush(const T* buffer, S* at, int n) { if constexpr (!std::is_same_v<S, T>) write_out(buffer, at, n); }
 
-// by_x and by_a, where given, take psi's derivatives for the backward pass (0 where the unit is copied).
+// by_x and by_a, where given, take psi's derivatives for the backward pass.
 template <class S, class T = typename compute<S>::type>
-void forward(const Shape& shape, const Work& w, const S* x, const S* below, const T* a, int64_t a_count, S* out, S* by_x, S* by_a,
+void forward(const Shape& given, const Work& w, const S* x, const S* below, const T* a, int64_t a_count, S* out, S* by_x, S* by_a,
              int threads) {
+  const int64_t tall = together(given);
+  const Shape shape{given.outer / tall, given.units * tall, given.inner, given.in_units * tall};
+  const std::vector<T> all = repeated(a, a_count, tall);
+  if (!all.empty()) a = all.data();
   const int32_t threshold = below ? copy_threshold(w.level) : 0;
   const Push<T> push{T(w.act.slope), T(w.act.offset), T(w.strength), w.line ? T(1e30) : T(0)};
   const int64_t parts = pieces(shape);
@@ -93,18 +112,18 @@ void forward(const Shape& shape, const Work& w, const S* x, const S* below, cons
   for (int64_t part = 0; part < parts; ++part) {
     T in[CHUNK], value[CHUNK], slope[CHUNK], slope_a[CHUNK], as[CHUNK], zeros[CHUNK] = {};
     float xi[CHUNK];
-    int32_t uniform[CHUNK];
+    uint32_t bits[CHUNK];
     chunks(shape, part * shape.outer / parts, (part + 1) * shape.outer / parts, [&](int64_t i, int n, int64_t unit, int64_t from) {
       const T* xs = input(x + i, in, n);
       T* f = output(out + i, value);
+      hash_chunk(w.seed, uint32_t(i), n, bits);
       if (w.noisy) {
-        noise_chunk(w.seed, uint32_t(i), n, xi, uniform);
+        normal_of(bits, n, xi);
         const T* scale = spread(shape, a, a_count, unit, as, n);
         if (by_x) {
           T *d = output(by_x + i, slope), *ba = output(by_a + i, slope_a);
           activate<T>(w.act, xs, f, d, n);
           psi_both<T>(push, xs, f, d, scale, xi, ba, n);
-          if (below) keep_both<T>(uniform, threshold, d, ba, n);
           flush(d, by_x + i, n);
           flush(ba, by_a + i, n);
         } else {
@@ -112,13 +131,12 @@ void forward(const Shape& shape, const Work& w, const S* x, const S* below, cons
           psi_values<T>(push, xs, f, scale, xi, n);
         }
       } else {
-        uniform_chunk(w.seed, uint32_t(i), n, uniform);
         std::copy(xs, xs + n, f);
       }
       if (below) {
         const T* copied = from >= 0 ? input(below + from, in, n) : zeros;
-        if (w.residual) mix<true, T>(uniform, threshold, copied, f, n);
-        else mix<false, T>(uniform, threshold, copied, f, n);
+        if (w.residual) mix<true, T>(bits, threshold, copied, f, n);
+        else mix<false, T>(bits, threshold, copied, f, n);
       }
       flush(f, out + i, n);
     });
@@ -126,93 +144,101 @@ void forward(const Shape& shape, const Work& w, const S* x, const S* below, cons
 }
 
 template <class S, class T = typename compute<S>::type>
-void backward(const Shape& shape, const Work& w, const S* grad, const S* x, const S* by_x, const S* by_a, const T* a, int64_t a_count,
+void backward(const Shape& given, const Work& w, const S* grad, const S* x, const S* by_x, const S* by_a, const T* a, int64_t a_count,
               bool copies, S* grad_x, S* grad_below, T* grad_a, int threads) {
+  const int64_t tall = together(given);
+  const Shape shape{given.outer / tall, given.units * tall, given.inner, given.in_units * tall};
+  const std::vector<T> all = repeated(a, a_count, tall);
+  if (!all.empty()) a = all.data();
   const int32_t threshold = copies ? copy_threshold(w.level) : 0;
   const Push<T> push{T(w.act.slope), T(w.act.offset), T(w.strength), w.line ? T(1e30) : T(0)};
   const int64_t parts = pieces(shape);
   std::vector<T> sums(w.noisy ? parts * shape.units : 0, T(0));  // a's gradient: one row a piece, added up in order
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && parts > 1)
   for (int64_t part = 0; part < parts; ++part) {
-    T in[CHUNK], given[CHUNK], value[CHUNK], slope[CHUNK], slope_a[CHUNK], as[CHUNK], kept[CHUNK], to[CHUNK], to_below[CHUNK];
+    T in[CHUNK], above[CHUNK], value[CHUNK], slope[CHUNK], slope_a[CHUNK], as[CHUNK], kept[CHUNK], to[CHUNK], to_below[CHUNK];
     float xi[CHUNK];
-    int32_t uniform[CHUNK];
+    uint32_t bits[CHUNK];
     T* sum = sums.data() + part * shape.units;
     chunks(shape, part * shape.outer / parts, (part + 1) * shape.outer / parts, [&](int64_t i, int n, int64_t unit, int64_t from) {
-      const T* gs = input(grad + i, given, n);
+      const T* gs = input(grad + i, above, n);
       T* gx = output(grad_x + i, to);
       const bool passes = grad_below && from >= 0;
-      if (w.noisy && !by_x) noise_chunk(w.seed, uint32_t(i), n, xi, uniform);
-      else if (passes || !w.noisy) uniform_chunk(w.seed, uint32_t(i), n, uniform);
+      hash_chunk(w.seed, uint32_t(i), n, bits);
       if (!w.noisy) {
-        keep<T>(uniform, threshold, gs, gx, n);
-      } else if (by_x) {
-        times<T>(gs, input(by_a + i, slope_a, n), kept, n);
-        times<T>(gs, input(by_x + i, slope, n), gx, n);
+        keep<T>(bits, threshold, gs, gx, n);
       } else {
-        const T* xs = input(x + i, in, n);
-        activate<T>(w.act, xs, value, slope, n);
-        psi_both<T>(push, xs, value, slope, spread(shape, a, a_count, unit, as, n), xi, slope_a, n);
-        if (copies) keep_both<T>(uniform, threshold, slope, slope_a, n);
-        times<T>(gs, slope_a, kept, n);
-        times<T>(gs, slope, gx, n);
+        const T *dx = slope, *da = slope_a;
+        if (by_x) {
+          dx = input(by_x + i, slope, n);
+          da = input(by_a + i, slope_a, n);
+        } else {
+          const T* xs = input(x + i, in, n);
+          normal_of(bits, n, xi);
+          const T* scale = spread(shape, a, a_count, unit, as, n);
+          if (w.act.kind == RELU_OUTPUT) {  // x is the output
+            relu_back<T>(push, xs, scale, xi, slope, slope_a, n);
+          } else {
+            activate<T>(w.act, xs, value, slope, n);
+            psi_both<T>(push, xs, value, slope, scale, xi, slope_a, n);
+          }
+        }
+        if (shape.inner == 1) {
+          back<T>(bits, threshold, gs, dx, da, gx, sum + unit, n);
+        } else {
+          std::fill(kept, kept + n, T(0));
+          back<T>(bits, threshold, gs, dx, da, gx, kept, n);
+          sum[unit] += total(kept, n);
+        }
       }
-      if (w.noisy && shape.inner == 1) add_to<T>(kept, sum + unit, n);
-      else if (w.noisy) sum[unit] += total(kept, n);
       flush(gx, grad_x + i, n);
       if (passes) {
         T* gb = output(grad_below + from, to_below);
-        pass<T>(uniform, w.residual ? 65536 : threshold, gs, gb, n);
+        pass<T>(bits, w.residual ? 65536 : threshold, gs, gb, n);
         flush(gb, grad_below + from, n);
       }
     });
   }
-  if (w.noisy && grad_a && a_count == 1) grad_a[0] = T(0);
-  if (w.noisy && grad_a)
-    for (int64_t unit = 0; unit < shape.units; ++unit) {
-      T s = 0;
-      for (int64_t part = 0; part < parts; ++part) s += sums[part * shape.units + unit];
-      if (a_count == 1) grad_a[0] += s;
-      else grad_a[unit] = s;
-    }
+  if (!w.noisy || !grad_a) return;
+  std::fill(grad_a, grad_a + a_count, T(0));
+  for (size_t row = 0; row < sums.size(); row += given.units) {
+    if (a_count == 1) grad_a[0] += total(sums.data() + row, int(given.units));
+    else add_to<T>(sums.data() + row, grad_a, int(given.units));
+  }
 }
 
-Work work(const Activation* act, double level, double strength, int line, int residual, uint64_t seed) {
-  return {act ? *act : Activation{}, level, strength, line != 0, act != nullptr, residual != 0, seed_of(seed)};
+Work work(const Head& h) {
+  return {h.act ? *h.act : Activation{}, h.level, h.strength, h.line != 0, h.act != nullptr, h.residual != 0, seed_of(h.seed)};
 }
 
-}  // namespace
-
-// Calls body with a null pointer of the storage type: 0 float, 1 double, 2 bfloat16.
+// Calls body with a null pointer of the storage type.
 template <class Body>
-void by_dtype(int dtype, Body body) {
+void by_dtype(int64_t dtype, Body body) {
   if (dtype == 0) body((float*)nullptr);
   if (dtype == 1) body((double*)nullptr);
   if (dtype == 2) body((bf16*)nullptr);
 }
 
+}  // namespace
+
 extern "C" {
 
-// a and grad_a are of the type computed in: double for double, else float. below may be null (no copy), act too (copy only);
-// by_x and by_a are both given (derivatives kept for the backward pass) or both null (made again there, from x).
-void mollifier_unit_forward(int dtype, const int64_t* shape, const Activation* act, double level, double strength, int line, int residual,
-                            uint64_t seed, const void* x, const void* below, const void* a, int64_t a_count, void* out, void* by_x,
+void mollifier_unit_forward(const Head* head, const void* x, const void* below, const void* a, int64_t a_count, void* out, void* by_x,
                             void* by_a, int threads) {
-  const Shape s{shape[0], shape[1], shape[2], below ? shape[3] : 0};
-  const Work w = work(act, level, strength, line, residual, seed);
-  by_dtype(dtype, [&](auto* type) {
+  const Shape s{head->outer, head->units, head->inner, below ? head->in_units : 0};
+  const Work w = work(*head);
+  by_dtype(head->dtype, [&](auto* type) {
     using S = std::remove_pointer_t<decltype(type)>;
     using T = typename compute<S>::type;
     forward<S>(s, w, (const S*)x, (const S*)below, (const T*)a, a_count, (S*)out, (S*)by_x, (S*)by_a, threads);
   });
 }
 
-void mollifier_unit_backward(int dtype, const int64_t* shape, const Activation* act, double level, double strength, int line, int residual,
-                             uint64_t seed, const void* grad, const void* x, const void* by_x, const void* by_a, const void* a,
+void mollifier_unit_backward(const Head* head, const void* grad, const void* x, const void* by_x, const void* by_a, const void* a,
                              int64_t a_count, int copies, void* grad_x, void* grad_below, void* grad_a, int threads) {
-  const Shape s{shape[0], shape[1], shape[2], copies ? shape[3] : 0};
-  const Work w = work(act, level, strength, line, residual, seed);
-  by_dtype(dtype, [&](auto* type) {
+  const Shape s{head->outer, head->units, head->inner, copies ? head->in_units : 0};
+  const Work w = work(*head);
+  by_dtype(head->dtype, [&](auto* type) {
     using S = std::remove_pointer_t<decltype(type)>;
     using T = typename compute<S>::type;
     backward<S>(s, w, (const S*)grad, (const S*)x, (const S*)by_x, (const S*)by_a, (const T*)a, a_count, copies, (S*)grad_x,
