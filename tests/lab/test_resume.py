@@ -21,8 +21,8 @@ KILLS = 20
 SHORT = {"updates": 150, "save_every": 2, "evaluate_every": 10, "batch": 8}
 RUNS = {
     "parity": ("mollified", {"bits": 8, "width": 16, "depth": 3, "samples": 64}),
-    "pentomino": ("mollified-residual", {"width": 16, "depth": 3, "train": 500}),
-    "mnist": ("dropout", {"width": 16, "depth": 3, "activation": "tanh"}),
+    "pentomino": ("mollified-residual", {"width": 16, "depth": 3, "train": 500, "evaluate_every": 50}),
+    "mnist": ("dropout", {"width": 16, "depth": 3, "activation": "tanh", "evaluate_every": 50}),
     "cifar10": ("mollified-residual", {"depth": 20, "width": 2, "train": 64, "recalibrate": 2, "updates": 130, "evaluate_every": 65}),
     "ptb": ("mollified", {"width": 12, "steps": 5}),
     "characters": ("stochastic-depth", {"width": 8, "depth": 2, "embedding": 4, "valid": 10}),

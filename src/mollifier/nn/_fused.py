@@ -87,7 +87,8 @@ def _link(
     if not (_plain(weight, dtype) and _plain(a, dtype) and (bias is None or _plain(bias, dtype))):
         return None
     level: float = noise._buffers["level"].item()  # type: ignore[union-attr]
-    if level != copy._buffers["level"].item():  # type: ignore[union-attr]  # an ablation may have set them apart
+    # at 0 torch's own operations run, bit for bit; an ablation may have set the two apart
+    if level <= 0.0 or level != copy._buffers["level"].item():  # type: ignore[union-attr]
         return None
     return Link(weight, bias, a, act, level, *kernels.strength(level, noise.c, noise.push), copy.residual)
 
@@ -109,13 +110,14 @@ def _one(modules: Sequence[nn.Module], noise: NoisyActivation | None, copy: Copy
     # an ablation may have set their levels apart
     if fused and not kernels.serves(below) and kernels.eager_serves(below):
         return _eager(first, last, cast(NoisyActivation, noise), copy, below)
-    if not fused or not kernels.serves(below) or float(copy.level) != float(noise.level):  # type: ignore[union-attr]
+    level = float(copy.level)
+    if not fused or not kernels.serves(below) or level <= 0.0 or level != float(noise.level):  # type: ignore[union-attr]
         x = below
         for module in modules:
             x = module(x)
         return cast(Tensor, copy(below, x))
     assert noise is not None
-    level, act = float(copy.level), kernels.struct(noise.activation)
+    act = kernels.struct(noise.activation)
     unit_dim = noise.unit_dim if noise.units > 1 else copy.unit_dim
     spec = Spec(act, level, noise.c, noise.push, unit_dim, residual=copy.residual)
     if level >= 1.0 and act is not None and len(first) == 1 and _plain_linear(first[0], noise, below):

@@ -66,11 +66,12 @@ class NoisyActivation(Levelled):
             if kernels.compiled_serves(x):
                 levels = self.level, self.level
                 return kernels.compiled_unit(x, None, self.a, self.activation, levels, self.c, self.push, self.unit_dim)
-            if kernels.serves(x):
+            # at 0 the reference is torch's own activation, bit for bit
+            if kernels.serves(x) and float(self.level) > 0.0:
                 act = kernels.struct(self.activation)
                 spec = kernels.Spec(act, float(self.level), self.c, self.push, self.unit_dim)
                 return kernels.fused_unit(x, None, self.a, spec)
-            if kernels.eager_serves(x):
+            if kernels.eager_serves(x) and float(self.level) > 0.0:
                 eager = kernels.EagerSpec(self.activation, float(self.level), self.c, self.push)
                 return kernels.eager_unit(x, None, self.a_for(x), eager)
         return functional.noisy_activation(

@@ -20,7 +20,7 @@ def test_fixed(make_task: MakeTask) -> None:
 
 @pytest.mark.parametrize("data", ["fresh", "variable"])
 def test_new_samples_at_every_update(data: str, make_task: MakeTask) -> None:
-    task = make_task("parity", data=data, bits=40)
+    task = make_task("parity", kind=data, bits=40)
     (x, y), (other, _) = task.batch(0), task.batch(1)
     assert not torch.equal(x, other)
     assert torch.equal(y[:, 0], ((x > 0).sum(1) % 2).float())

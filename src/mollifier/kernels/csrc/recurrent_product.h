@@ -13,7 +13,10 @@ constexpr int VECTOR_BYTES = 64;
 #else
 constexpr int VECTOR_BYTES = 32;
 #endif
-template <class T> struct Simd { typedef T Vector __attribute__((vector_size(VECTOR_BYTES))); };
+template <class T> struct Simd {
+  typedef T Vector __attribute__((vector_size(VECTOR_BYTES)));
+  typedef T Loose __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T)), may_alias));  // as it lies in memory, at any place
+};
 template <class T> constexpr int LANES = VECTOR_BYTES / int(sizeof(T));
 template <class T> constexpr int WIDTH = 2 * LANES<T>;  // columns of a panel
 constexpr int TALL = 6;      // rows of a tile: its 12 sums, a row of the panel and a factor fill the 16 registers
@@ -26,39 +29,43 @@ inline int evenly(int total, int most) { return pieces(total, pieces(total, most
 template <class T>
 std::unique_ptr<T[]> numbers(size_t count) { return std::unique_ptr<T[]>(new T[count]); }  // not set to 0, as a vector is
 
-// Element (row, depth) is at row * by_row + depth * by_depth.
+// Element (row, depth) is at row * by_row + depth * by_depth. Given by reference: to copy it costs more than the call.
 template <class T> struct Left { const T* data; int64_t by_row, by_depth; };
 template <class T> struct Start { const T* data; int64_t by_row; };  // what the product is added to
 
 // c = start + a b, of R rows and one panel, or the first half of its columns.
 template <class T, int R, bool half>
-void tile(int depth, Left<T> a, const T* b, Start<T> start, T* c, int64_t c_row) {
-  using Vector = typename Simd<T>::Vector;
-  Vector left[R], right[R];
+void tile(int depth, const Left<T>& a, const T* b, Start<T> start, T* c, int64_t c_row) {
+  using Loose = typename Simd<T>::Loose;
+  constexpr int L = LANES<T>;
+  typename Simd<T>::Vector left[R], right[R];  // in registers, if the loops over them are unrolled
+#pragma GCC unroll 6
   for (int r = 0; r < R; ++r) {
-    std::memcpy(&left[r], start.data + r * start.by_row, sizeof(Vector));
-    if (!half) std::memcpy(&right[r], start.data + r * start.by_row + LANES<T>, sizeof(Vector));
+    const T* from = start.data + r * start.by_row;
+    left[r] = *(const Loose*)from;
+    if (!half) right[r] = *(const Loose*)(from + L);
   }
-  for (int l = 0; l < depth; ++l, a.data += a.by_depth, b += WIDTH<T>) {
-    Vector b_left, b_right;
-    std::memcpy(&b_left, b, sizeof(Vector));
-    if (!half) std::memcpy(&b_right, b + LANES<T>, sizeof(Vector));
+  const T* x = a.data;
+  for (int l = 0; l < depth; ++l, x += a.by_depth, b += 2 * L) {
+    const typename Simd<T>::Vector b_left = *(const Loose*)b, b_right = *(const Loose*)(b + L);
+#pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
-      const T factor = a.data[r * a.by_row];
+      const T factor = x[r * a.by_row];
       left[r] += factor * b_left;
       if (!half) right[r] += factor * b_right;
     }
   }
+#pragma GCC unroll 6
   for (int r = 0; r < R; ++r) {
-    std::memcpy(c + r * c_row, &left[r], sizeof(Vector));
-    if (!half) std::memcpy(c + r * c_row + LANES<T>, &right[r], sizeof(Vector));
+    *(Loose*)(c + r * c_row) = left[r];
+    if (!half) *(Loose*)(c + r * c_row + L) = right[r];
   }
 }
 
 // The same for up to TALL rows, and for the last panel, which may have fewer columns than a whole one.
 template <class T>
-STAGE void any_tile(int rows, int width, int depth, Left<T> a, const T* b, Start<T> start, T* c, int64_t c_row) {
-  using Tile = void (*)(int, Left<T>, const T*, Start<T>, T*, int64_t);
+STAGE void any_tile(int rows, int width, int depth, const Left<T>& a, const T* b, Start<T> start, T* c, int64_t c_row) {
+  using Tile = void (*)(int, const Left<T>&, const T*, Start<T>, T*, int64_t);
   static constexpr Tile tiles[][2] = {{tile<T, 1, false>, tile<T, 1, true>}, {tile<T, 2, false>, tile<T, 2, true>},
                                       {tile<T, 3, false>, tile<T, 3, true>}, {tile<T, 4, false>, tile<T, 4, true>},
                                       {tile<T, 5, false>, tile<T, 5, true>}, {tile<T, 6, false>, tile<T, 6, true>}};
@@ -73,7 +80,7 @@ STAGE void any_tile(int rows, int width, int depth, Left<T> a, const T* b, Start
 
 // c = start + a b for any number of rows and one panel. start may be c.
 template <class T>
-void panel_product(int rows, int width, int depth, Left<T> a, const T* b, Start<T> start, T* c, int64_t c_row) {
+void panel_product(int rows, int width, int depth, const Left<T>& a, const T* b, Start<T> start, T* c, int64_t c_row) {
   const int deep = evenly(depth, DEPTH), tall = evenly(rows, TALL);
   for (int l = 0; l < depth; l += deep, start = {c, c_row})
     for (int r = 0; r < rows; r += tall)
