@@ -78,11 +78,9 @@ def lines(folder: Path) -> list[Ratio]:
         config = RunConfig.make(
             "parity", method, batch=128, updates=1_000_000, evaluate_every=PIECE, save_every=SAVE, k=1e9, lr=1e-3
         )
-        candidates: dict[str, Callable[[], Any]] = {
-            "bare loop": bare(config),
-            "engine": engine(config, folder / method),
-        }
-        found += compare(f"engine, parity, {method}", candidates, rounds=60, seconds=20.0)
+        with engine(config, folder / method) as piece:
+            candidates: dict[str, Callable[[], Any]] = {"bare loop": bare(config), "engine": piece}
+            found += compare(f"engine, parity, {method}", candidates, rounds=60, seconds=20.0)
     return found
 
 
