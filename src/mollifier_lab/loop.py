@@ -54,7 +54,7 @@ class Loop:
         self.device = group.fabric.device
         if self.settings.batch % group.size:
             raise LabError(f"batch={self.settings.batch}: expected a multiple of the {group.size} processes")
-        self._build(data)
+        self._build(data, hardware.precision)
         self.update, self.loss_count, self.seconds = 0, 0, 0.0
         self.loss_sum = torch.zeros((), device=self.device, dtype=torch.float64)
         self.best: Row = {}
@@ -69,7 +69,7 @@ class Loop:
         for problem in problems if group.main else ():
             self.progress.say(f"{problem}; going on from update {self.update}")
 
-    def _build(self, data: Path | None) -> None:
+    def _build(self, data: Path | None, precision: str) -> None:
         settings, seed = self.settings, self.config.seed
         torch.manual_seed(seed)
         self.task = tasks.make(self.config, data)
@@ -80,7 +80,9 @@ class Loop:
         self.annealer = treat(self.model, self.config, self.task.example())
         optimizer = make_optimizer(settings, self.model.parameters())
         both: Any = self.group.fabric.setup(self.model, optimizer)
-        self.wrapped, self.optimizer = both
+        wrapped, self.optimizer = both
+        # alone and in full precision Fabric's wrapper has nothing to do, and takes as long as a small layer
+        self.wrapped = self.model if self.group.size == 1 and precision == "32-true" else wrapped
         self.model.train()
         torch.manual_seed(seed + 7919 * (self.group.rank + 1))  # every process has noise of its own
 
