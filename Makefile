@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Two test processes on two cores: one thread each.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo test lint browser docs figures bench sanitize clean
+.PHONY: demo test coverage lint browser docs figures bench sanitize clean
 
 $(VENV)/.lab: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.11 …")'
@@ -32,6 +32,10 @@ browser:
 	  else echo "The tests of the report's page are skipped without Chromium. To get it: apt-get install chromium chromium-driver"; fi; }
 
 test: lint browser
+	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The same with a look at what the tests reach; slower.
+coverage: $(VENV)/.ready browser
 	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
 
 lint: $(VENV)/.ready
