@@ -17,7 +17,7 @@ from mollifier.activations import Activation
 from mollifier.kernels._build import NoKernelsError, load
 
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2}
-# In the order of `enum Act` in common.h, with the options that each takes.
+# In the order of `enum Act` in activations.h, with the options that each takes.
 KINDS = {
     name: number
     for number, name in enumerate(
@@ -50,7 +50,7 @@ BUILT_IN = set(KINDS) - {"gelu_tanh"}
 
 
 class ActivationStruct(ctypes.Structure):
-    """`struct Activation` of common.h."""
+    """`struct Activation` of activations.h."""
 
     _fields_ = (
         ("kind", ctypes.c_int32),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,35 +11,24 @@ import torch
 from torch import Tensor
 
 from mollifier.functional import Push
-from mollifier.kernels._library import draw_seed, library
+from mollifier.kernels._library import draw_seeds, library
 from mollifier.kernels._unit import once, strength
 
 NAMES = {torch.float32: "float", torch.float64: "double"}
 GIVEN = ("h0", "c0", "w_ih", "w_hh", "b_ih", "b_hh", "a", "time")
 
 
-class OptionsStruct(ctypes.Structure):
-    """`struct Options` of recurrent_cells.h."""
-
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in ("hard", "gates", "activations", "steps", "batch", "inputs", "hidden")),
-        *((name, ctypes.c_double) for name in ("level", "strength", "extra")),
-    )
-
-
-class DirectionStruct(ctypes.Structure):
-    """`struct Direction` of recurrent_cells.h."""
-
-    _fields_ = (
-        *(("reverse", ctypes.c_int64), ("keep", ctypes.c_int64), ("seed", ctypes.c_uint64)),
-        *((name, ctypes.c_void_p) for name in ("x", "w_ih", "w_hh", "b_ih", "b_hh", "a", "time", "h0", "c0")),
-        *((name, ctypes.c_void_p) for name in ("z", "kept", "out", "cell", "final_h", "final_c")),
-        *(
-            (name, ctypes.c_void_p)
-            for name in ("grad_out", "grad_final_h", "grad_final_c", "grad_z", "grad_hh", "grad_x")
-        ),
-        *((name, ctypes.c_void_p) for name in ("grad_w_ih", "grad_w_hh", "grad_b", "grad_a", "grad_h", "grad_c")),
-    )
+# `struct Options` and `struct Direction` of recurrent_cells.h
+_options = struct.Struct("=7i4x3d").pack
+_direction = struct.Struct("=3qd2Q28Q").pack
+POINTERS = (
+    *("x", "w_ih", "w_hh", "b_ih", "b_hh", "a", "time", "h0", "c0"),
+    *("z", "kept", "out", "cell", "mixed", "final_h", "final_c"),
+    *("grad_out", "grad_final_h", "grad_final_c"),
+    *("grad_z", "grad_hh", "grad_x", "grad_w_ih", "grad_w_hh", "grad_b", "grad_a", "grad_h", "grad_c"),
+)
+SAVED = ("h0", "c0", "w_ih", "w_hh", "z", "kept", "out")
+Given = dict[str, Tensor | None]
 
 
 @dataclass
@@ -54,6 +44,7 @@ class Cell:
         level: p.
         strength: Of the push: c p, or c p / (1 - p).
         line: Is the activation its tangent (odds at p = 1)?
+        copied: The level of the copy of the layer below into the output; None if there is none.
     """
 
     hard: bool
@@ -64,6 +55,7 @@ class Cell:
     level: float = 0.0
     strength: float = 0.0
     line: bool = False
+    copied: float | None = None
 
     def mollify(self, level: float, c: float, push: Push, gates: bool, activations: bool) -> None:
         """Make a plain cell noisy."""
@@ -127,83 +119,98 @@ def recurrent_layer(rows: Tensor, parts: list[Part]) -> list[tuple[Tensor, ...]]
     return [found[k : k + each] for k in range(0, len(found), each)]
 
 
-def _run(backward: bool, rows: Tensor, cells: list[Cell], directions: list[dict[str, Tensor | int | None]]) -> None:
-    """Fill what the directions name."""
-    first, h0 = cells[0], directions[0]["h0"]
-    assert isinstance(h0, Tensor)
-    options = OptionsStruct(
-        *(int(first.hard), int(first.gates), int(first.activations)),
+def _run(backward: bool, keep: bool, cells: list[Cell], seeds: list[tuple[int, int]], given: list[Given]) -> None:
+    """Fill what is given of each direction."""
+    first, rows, h0 = cells[0], given[0]["x"], given[0]["h0"]
+    assert rows is not None
+    assert h0 is not None
+    options = _options(
+        *(first.hard, first.gates, first.activations),
         *(len(first.sizes), len(h0), rows.shape[1], h0.shape[1]),
         *(first.level, first.strength, 1e30 if first.line else 0.0),
     )
-    structs = [
-        DirectionStruct(
-            cell.reverse,
-            x=rows.data_ptr(),
-            **{name: each.data_ptr() if isinstance(each, Tensor) else each for name, each in direction.items()},
+    directions = b"".join(
+        _direction(
+            *(cell.reverse, keep, cell.copied is not None, cell.copied or 0.0, *seed),
+            *[0 if (tensor := each.get(name)) is None else tensor.data_ptr() for name in POINTERS],
         )
-        for cell, direction in zip(cells, directions, strict=True)
-    ]
-    function = getattr(library(), f"mollifier_{'gru' if directions[0]['c0'] is None else 'lstm'}_{NAMES[rows.dtype]}")
+        for cell, seed, each in zip(cells, seeds, given, strict=True)
+    )
+    function = getattr(library(), f"mollifier_{'gru' if given[0]['c0'] is None else 'lstm'}_{NAMES[rows.dtype]}")
     sizes = (ctypes.c_int64 * len(first.sizes))(*first.sizes)
-    packed = (DirectionStruct * len(structs))(*structs)
-    function(backward, ctypes.byref(options), sizes, packed, len(structs), torch.get_num_threads())
+    function(backward, options, sizes, directions, len(cells), torch.get_num_threads())
+
+
+def _seeds(cells: list[Cell]) -> list[tuple[int, int]]:
+    """For each direction that of its noise and that of its copy; those that draw nothing take none from the generator."""
+    noisy = [cell.gates or cell.activations for cell in cells]
+    copied = [cell.copied is not None for cell in cells]
+    drawn = iter(draw_seeds(sum(noisy) + sum(copied)))
+    noise = [next(drawn) if each else 0 for each in noisy]
+    return list(zip(noise, [next(drawn) if each else 0 for each in copied], strict=True))
 
 
 class _Layer(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, cells: list[Cell], keep: bool, rows: Tensor, *tensors: Tensor | None) -> Any:
-        directions, found, saved = [], [], []
+        ctx.set_materialize_grads(False)
+        every: list[Given] = []
+        found, saved = [], []
         for cell, k in zip(cells, range(0, len(tensors), len(GIVEN)), strict=True):
             given = dict(zip(GIVEN, tensors[k : k + len(GIVEN)], strict=True))
-            h0, c0, w_ih, w_hh = tensors[k : k + 4]
+            h0, c0, w_ih, _ = tensors[k : k + 4]
             assert h0 is not None
             assert w_ih is not None
             z, out = rows.new_empty(len(rows), len(w_ih)), rows.new_empty(len(rows), h0.shape[1])
-            final_h = torch.empty_like(h0)
-            kept = torch.empty_like(z) if keep else rows.new_empty(len(h0), len(w_ih))
-            made: dict[str, Any] = {"z": z, "kept": kept, "out": out, "final_h": final_h}
-            found += [out, final_h]
+            given |= {"x": rows, "z": z, "out": out, "final_h": torch.empty_like(h0)}
+            given["kept"] = torch.empty_like(z) if keep else rows.new_empty(len(h0), len(w_ih))
+            given["mixed"] = None if cell.copied is None else torch.empty_like(out)
+            found += [out if given["mixed"] is None else given["mixed"], given["final_h"]]
             if c0 is not None:
-                found.append(torch.empty_like(c0))
-                made |= {"cell": torch.empty_like(out), "final_c": found[-1]}
-            made["seed"] = draw_seed() if cell.gates or cell.activations else 0
-            directions.append({**given, **made, "keep": keep})
-            saved += [h0, c0, w_ih, w_hh, z, kept, out]
-        _run(False, rows, cells, directions)
+                given |= {"cell": torch.empty_like(out), "final_c": torch.empty_like(c0)}
+                found.append(given["final_c"])
+            every.append(given)
+            saved += [given[name] for name in SAVED]
+        seeds = _seeds(cells)
+        _run(False, keep, cells, seeds, every)
         if keep:
             ctx.save_for_backward(rows, *saved)
-        ctx.rest = cells, given["b_ih"] is not None
+        ctx.rest = cells, seeds, every[0]["b_ih"] is not None
         return tuple(found)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         once()
         rows, *saved = ctx.saved_tensors
-        cells, biased = ctx.rest
-        directions: list[dict[str, Any]] = []
+        cells, seeds, biased = ctx.rest
+        every: list[Given] = []
         each = len(grads) // len(cells)
         for number, cell in enumerate(cells):
-            names = ("h0", "c0", "w_ih", "w_hh", "z", "kept", "out")
-            given = dict(zip(names, saved[number * len(names) : (number + 1) * len(names)], strict=True))
-            final = (grad.contiguous() for grad in grads[number * each : (number + 1) * each])
-            given |= zip(("grad_out", "grad_final_h", "grad_final_c"), final, strict=False)
-            h0, c0, z = given["h0"], given["c0"], given["z"]
-            given["keep"] = True
-            given["grad_z"] = torch.empty_like(z)
-            given["grad_hh"] = torch.empty_like(z) if c0 is None else None
+            given: Given = dict(zip(SAVED, saved[number * len(SAVED) : (number + 1) * len(SAVED)], strict=True))
+            h0, c0, z, out = (given[name] for name in ("h0", "c0", "z", "out"))
+            assert h0 is not None
+            assert z is not None
+            assert out is not None
+            above = (None if grad is None else grad.contiguous() for grad in grads[number * each : (number + 1) * each])
+            given |= zip(("grad_out", "grad_final_h", "grad_final_c"), above, strict=False)
+            if given["grad_out"] is None:
+                given["grad_out"] = torch.zeros_like(out)
+            given |= {"x": rows, "grad_z": torch.empty_like(z), "grad_hh": torch.empty_like(z) if c0 is None else None}
             given["grad_x"] = torch.empty_like(rows) if ctx.needs_input_grad[2] else None
-            given["grad_w_ih"], given["grad_w_hh"] = torch.empty_like(given["w_ih"]), torch.empty_like(given["w_hh"])
             given["grad_b"] = rows.new_empty(2, z.shape[1])
             given["grad_a"] = rows.new_empty(1 if c0 is None else 2, h0.shape[1]) if cell.activations else None
+            for name in ("w_ih", "w_hh"):
+                given[f"grad_{name}"] = torch.empty_like(given[name])  # type: ignore[arg-type]
             given["grad_h"], given["grad_c"] = torch.empty_like(h0), None if c0 is None else torch.empty_like(c0)
-            directions.append(given)
-        _run(True, rows, cells, directions)
-        by_x = directions[0]["grad_x"]
-        if by_x is not None and len(directions) == 2:
-            by_x += directions[1]["grad_x"]
+            every.append(given)
+        _run(True, True, cells, seeds, every)
+        by_x = every[0]["grad_x"]
+        for given in every[1:]:
+            if by_x is not None and (more := given["grad_x"]) is not None:
+                by_x += more
         found = [None, None, by_x]
-        for given in directions:
+        for given in every:
             found += [given[f"grad_{name}"] for name in ("h", "c", "w_ih", "w_hh")]
-            found += [*(given["grad_b"].unbind() if biased else (None, None)), given["grad_a"], None]
+            biases = given["grad_b"]
+            found += [*(biases.unbind() if biased and biases is not None else (None, None)), given["grad_a"], None]
         return tuple(found)

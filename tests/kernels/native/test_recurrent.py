@@ -9,6 +9,7 @@ import mollifier
 from mollifier import kernels
 from mollifier.kernels._library import draw_seed
 from mollifier.nn.recurrent import RecurrentMollifier, _native, _run
+from mollifier.nn.recurrent._layer import LayerMollifier
 from mollifier.nn.recurrent._sequence import Sequence
 from tests.kernels.native.helpers import TOLERANCE, assert_near
 
@@ -99,10 +100,81 @@ def test_both_directions_at_once_are_each_by_itself(kind, threads):
 
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    at_once = results(lambda: _native.directions(module, layer, [0, 1], rows, sizes, states, [inverse, inverse]))
+    at_once = results(lambda: _native.directions(module, layer, [0, 1], rows, sizes, states, [inverse] * 2, [None] * 2))
     torch.set_num_threads(before)
     alone = results(lambda: [_native.one_direction(module, layer, k, rows, sizes, states[k], inverse) for k in (0, 1)])
     assert all(torch.equal(one, two) for one, two in zip(at_once, alone, strict=True))
+
+
+@given(
+    kind=st.sampled_from(["LSTM", "GRU"]),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5),
+    inputs=st.integers(1, 70),
+    more=st.sampled_from([0, 0, 1, 9, 40]),
+    both=st.booleans(),
+    level=st.sampled_from([0.01, 0.5, 1.0]),
+    threads=st.integers(1, 3),
+    seed=st.integers(0, 2**20),
+)
+@settings(max_examples=60)
+def test_a_copy_made_along_with_the_layer_is_the_copy_after_it(
+    kind, dtype, lengths, inputs, more, both, level, threads, seed
+):
+    torch.manual_seed(seed)
+    module = getattr(mollifier.nn, f"Mollified{kind}")(
+        inputs, inputs + more, num_layers=2, bidirectional=both, level=level, dtype=dtype
+    )
+    x = torch.randn(max(lengths), len(lengths), inputs, dtype=dtype, requires_grad=True)
+    grad = torch.randn(sum(lengths), (inputs + more) * (1 + both), dtype=dtype)
+    fused = LayerMollifier.fused_copy
+
+    def results():
+        torch.manual_seed(seed)
+        out, _ = module(nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False))
+        return out.data, torch.autograd.grad(out.data, [x, *module.parameters()], grad)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        together, together_grads = results()
+        LayerMollifier.fused_copy = lambda self, direction: None
+        apart, apart_grads = results()
+    finally:
+        LayerMollifier.fused_copy = fused
+        torch.set_num_threads(before)
+    assert torch.equal(together, apart)
+    assert_near(together_grads, apart_grads, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_a_hook_on_the_copy_is_called(kind):
+    module = getattr(mollifier.nn, f"Mollified{kind}")(3, 4, level=0.5)
+    assert module._mollifier.layer(0).fused_copy(0) is not None
+    calls = []
+    module._mollifier.layer(0).copies[0].register_forward_hook(lambda *given: calls.append(given))
+    module(torch.randn(4, 2, 3))
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("used", ["output", "state", "first part of the state"])
+def test_what_is_not_used_has_a_gradient_of_zero(kind, used):
+    torch.manual_seed(1)
+    module = getattr(mollifier.nn, f"Mollified{kind}")(5, 20, level=0.5)
+    x = torch.randn(6, 3, 5, requires_grad=True)
+
+    def grads(rest):
+        torch.manual_seed(2)
+        out, state = module(x)
+        parts = state if kind == "LSTM" else (state,)
+        mine = {"output": [out], "state": parts, "first part of the state": parts[:1]}[used]
+        total = sum(each.square().sum() for each in mine)
+        total = total + rest * sum((0.0 * each).sum() for each in (out, *parts)) if rest else total
+        return torch.autograd.grad(total, [x, *module.parameters()])
+
+    assert all(torch.equal(one, two) for one, two in zip(grads(0), grads(1), strict=True))
+    assert grads(0)[0].abs().sum() > 0
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])

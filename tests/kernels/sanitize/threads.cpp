@@ -124,9 +124,9 @@ Numbers results(int threads) {
       const auto empty = [&](int64_t size) { return made.push_back(Numbers(size)), made.back().data(); };
       std::vector<Direction> d;
       for (int reverse = 0; reverse < directions; ++reverse) {
-        Direction one{reverse, 1, 7, x.data(), given(wide * in), given(wide * h), given(wide), given(wide), given(2 * h), time.data(), given(batch * h)};
+        Direction one{reverse, 1, reverse == 0, 0.5, 7, 8, x.data(), given(wide * in), given(wide * h), given(wide), given(wide), given(2 * h), time.data(), given(batch * h)};
         one.c0 = parts == 4 ? given(batch * h) : nullptr;
-        one.z = empty(rows * wide), one.kept = empty(rows * wide), one.out = empty(rows * h), one.cell = empty(rows * h);
+        one.z = empty(rows * wide), one.kept = empty(rows * wide), one.out = empty(rows * h), one.cell = empty(rows * h), one.mixed = empty(rows * h);
         one.final_h = empty(batch * h), one.final_c = empty(batch * h);
         one.grad_out = given(rows * h), one.grad_final_h = given(batch * h), one.grad_final_c = given(batch * h);
         one.grad_z = empty(rows * wide), one.grad_hh = empty(rows * wide), one.grad_x = empty(rows * in);

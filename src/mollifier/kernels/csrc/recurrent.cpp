@@ -1,9 +1,7 @@
 // Whole sequences of a mollified LSTM or GRU layer, both directions at once. Rows of all steps lie one after the other, longest
 // sequence first; step t has sizes[t] rows, never more than the step before. Each thread has units of its own: for them it makes all
 // products, all steps and all sums, and it meets the others once a step, because the product needs the state of all units.
-#include "recurrent_cells.h"
-#include "recurrent_product.h"
-#include <vector>
+#include "recurrent_shares.h"
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -11,49 +9,6 @@
 using namespace mollifier;
 
 namespace {
-
-constexpr int BLOCK = 8;  // panels at most that are worked on together: products, then cells, while the cache holds them
-
-// A thread among those that share a direction.
-struct Share {
-  int number, count;
-  bool meets;
-  int first(int total) const { return int(int64_t(total) * number / count); }
-  int last(int total) const { return int(int64_t(total) * (number + 1) / count); }
-  void meet() const {
-    if (meets) {
-#pragma omp barrier
-    }
-  }
-};
-
-// The units in blocks of whole panels. They depend on the number of units alone, and so do all results.
-template <class T>
-struct Blocks {
-  int units, panels, count;
-  explicit Blocks(int units) : units(units), panels(pieces(units, WIDTH<T>)) {
-    count = pieces(panels, BLOCK);
-    if (panels > 1) count += count % 2;  // so that two threads have the same
-  }
-  int panel(int block) const { return int(int64_t(panels) * block / count); }
-  int unit(int block) const { return std::min(units, panel(block) * WIDTH<T>); }
-  int width(int panel) const { return std::min(WIDTH<T>, units - panel * WIDTH<T>); }
-};
-
-// Where each step's rows begin, and which row of the step before each row goes on from.
-struct Steps {
-  std::vector<int64_t> first, sizes;
-  int count, ahead;
-  Steps(const Options& o, const int64_t* given, bool reverse) : first(o.steps + 1, 0), sizes(given, given + o.steps), count(o.steps) {
-    for (int t = 0; t < count; ++t) first[t + 1] = first[t] + sizes[t];
-    ahead = reverse ? -1 : 1;
-  }
-  int at(int number) const { return ahead < 0 ? count - 1 - number : number; }
-  int64_t size(int t) const { return t < 0 || t >= count ? 0 : sizes[t]; }
-  int64_t going(int t) const { return std::min(size(t), size(t - ahead)); }                 // rows that have a row before them
-  int64_t before(int t, int64_t k) const { return k < going(t) ? first[t - ahead] + k : -1; }  // that row, or -1: it begins here
-  bool ends(int t, int64_t k) const { return k >= size(t + ahead); }
-};
 
 // One direction of one layer, by one thread of its share.
 template <class T>
@@ -89,21 +44,21 @@ struct Layer {
 
   void forward() const {
     const int depth = std::max(o.inputs, h);
-    const auto weights = numbers<T>(size_t(last_panel - first_panel) * c.parts * depth * W);
+    T* weights = workspace<T, 0>(size_t(last_panel - first_panel) * c.parts * depth * W);
     std::vector<T> bias(wide, T(0)), recurrent_bias(wide, T(0));
     if (d.b_ih) std::copy_n(d.b_ih, wide, bias.begin());
     if (d.b_hh) std::copy_n(d.b_hh, wide, recurrent_bias.begin());
     if (c.sum) add_to<T>(recurrent_bias.data(), bias.data(), wide);
 
-    pack_parts(d.w_ih, o.inputs, weights.get());
+    pack_parts(d.w_ih, o.inputs, weights);
     for (int row = 0; row < rows; row += STRETCH)
       for (int p = first_panel; p < last_panel; ++p)
         for (int q = 0; q < c.parts; ++q)
           panel_product<T>(std::min(STRETCH, rows - row), blocks.width(p), o.inputs, {d.x + int64_t(row) * o.inputs, o.inputs, 1},
-                           packed(weights.get(), p, q, o.inputs), {bias.data() + q * h + p * W, 0}, d.z + int64_t(row) * wide + q * h + p * W,
+                           packed(weights, p, q, o.inputs), {bias.data() + q * h + p * W, 0}, d.z + int64_t(row) * wide + q * h + p * W,
                            wide);
 
-    pack_parts(d.w_hh, h, weights.get());
+    pack_parts(d.w_hh, h, weights);
     std::vector<float> xi(size_t(c.gates + c.activations) * BLOCK * W, 0.0f);
     for (int number = 0; number < o.steps; ++number) {
       const int t = steps.at(number);
@@ -111,7 +66,7 @@ struct Layer {
       for (int b = first_block; b < last_block; ++b) {
         for (int p = blocks.panel(b); p < blocks.panel(b + 1); ++p)
           for (int q = 0; q < c.parts; ++q) {
-            const T* w = packed(weights.get(), p, q, h);
+            const T* w = packed(weights, p, q, h);
             if (going) recur(t, 0, going, state(d.out, d.h0, t, 0), p, q, w, recurrent_bias.data());
             if (going < steps.size(t)) recur(t, going, steps.size(t), d.h0 + going * h, p, q, w, recurrent_bias.data());
           }
@@ -136,39 +91,72 @@ struct Layer {
     const int from = o.gates ? 0 : c.gates, to = o.activations ? c.gates + c.activations : c.gates;
     for (int part = from; part < to; ++part)
       normal_chunk(key, uint32_t((row * (c.gates + c.activations) + part) * h + first), count, xi + part * count);
-    c.forward(o, d, {row, k, state(d.out, d.h0, t, k), d.c0 ? state(d.cell, d.c0, t, k) : nullptr, first, count, xi});
+    c.forward(o, d, {row, k, state(d.out, d.h0, t, k), d.c0 ? state(d.cell, d.c0, t, k) : nullptr, first, count, xi, nullptr});
+    if (d.copies) copy(row, first, count);
     if (steps.ends(t, k)) {
       std::copy_n(d.out + row * h + first, count, d.final_h + k * h + first);
       if (d.c0) std::copy_n(d.cell + row * h + first, count, d.final_c + k * h + first);
     }
   }
 
+  // Which units are copied, and how many of the block's units have one below.
+  int copied(int64_t row, int first, int count, uint32_t* bits) const {
+    hash_chunk(seed_of(d.copy_seed), uint32_t(row * h + first), count, bits);
+    return clamp(o.inputs - first, 0, count);
+  }
+  void copy(int64_t row, int first, int count) const {
+    uint32_t bits[BLOCK * W];
+    const int have = copied(row, first, count, bits), threshold = copy_threshold(d.copy_level);
+    T* to = d.mixed + row * h + first;
+    std::copy_n(d.out + row * h + first, count, to);
+    mix<false, T>(bits, threshold, d.x + row * o.inputs + first, to, have);
+    keep<T>(bits + have, threshold, d.out + row * h + first + have, to + have, count - have);
+  }
+  // The gradient that goes on to the cell; the rest goes to x.
+  const T* copy_back(int64_t row, int first, int count, T* up) const {
+    const T* grad = d.grad_out + row * h + first;
+    if (!d.copies) return grad;
+    uint32_t bits[BLOCK * W];
+    const int have = copied(row, first, count, bits), threshold = copy_threshold(d.copy_level);
+    keep<T>(bits, threshold, grad, up, count);
+    if (d.grad_x) pass<T>(bits, threshold, grad, d.grad_x + row * o.inputs + first, have);
+    return up;
+  }
+
+  static void take(const T* from, int64_t at, int count, T* to) {
+    if (from) std::copy_n(from + at, count, to + at);
+    else std::fill_n(to + at, count, T(0));
+  }
+
   void backward() const {
     const int first = blocks.unit(first_block), count = blocks.unit(last_block) - first;
     for (int64_t k = 0; k < o.batch; ++k) {
-      std::copy_n(d.grad_final_h + k * h + first, count, d.grad_h + k * h + first);
-      if (d.c0) std::copy_n(d.grad_final_c + k * h + first, count, d.grad_c + k * h + first);
+      take(d.grad_final_h, k * h + first, count, d.grad_h);
+      if (d.c0) take(d.grad_final_c, k * h + first, count, d.grad_c);
     }
     for (int q = 0; q < 2 * c.parts; ++q) std::fill_n(d.grad_b + q * h + first, count, T(0));
     for (int q = 0; d.grad_a && q < c.activations; ++q) std::fill_n(d.grad_a + q * h + first, count, T(0));
 
-    auto weights = numbers<T>(size_t(last_panel - first_panel) * wide * W);
-    const auto packed = [&](int p) { return weights.get() + int64_t(p - first_panel) * wide * W; };
+    T* weights = workspace<T, 0>(size_t(last_panel - first_panel) * wide * W);
+    const auto packed = [&](int p) { return weights + int64_t(p - first_panel) * wide * W; };
     for (int p = first_panel; p < last_panel; ++p)
       pack<T>([&](int l) { return d.w_hh + int64_t(l) * h; }, p * W, blocks.width(p), wide, packed(p));
     const T* grad_hh = c.sum ? d.grad_z : d.grad_hh;
     for (int number = o.steps - 1; number >= 0; --number) {
       const int t = steps.at(number);
       for (int b = first_block; b < last_block; ++b)
-        for (int64_t k = 0; k < steps.size(t); ++k)
-          c.backward(o, d, {steps.first[t] + k, k, nullptr, nullptr, blocks.unit(b), blocks.unit(b + 1) - blocks.unit(b), nullptr});
+        for (int64_t k = 0; k < steps.size(t); ++k) {
+          const int64_t row = steps.first[t] + k;
+          const int begin = blocks.unit(b), width = blocks.unit(b + 1) - begin;
+          T up[BLOCK * W];
+          c.backward(o, d, {row, k, nullptr, nullptr, begin, width, nullptr, copy_back(row, begin, width, up)});
+        }
       me.meet();
       for (int p = first_panel; p < last_panel; ++p)
         panel_product<T>(int(steps.size(t)), blocks.width(p), wide, {grad_hh + steps.first[t] * wide, wide, 1}, packed(p), {d.grad_h + p * W, h},
                          d.grad_h + p * W, h);
     }
     for (int q = 0; q < c.same; ++q) std::copy_n(d.grad_b + q * h + first, count, d.grad_b + (c.parts + q) * h + first);
-    weights.reset();
     if (d.grad_x) input_gradient();
     const int tiles = pieces(wide, TALL), from = me.first(tiles) * TALL, to = std::min(me.last(tiles) * TALL, wide);
     std::vector<const T*> inputs(rows), before(rows);
@@ -187,14 +175,16 @@ struct Layer {
   void input_gradient() const {
     static const T zeros[W] = {};
     const int panels = pieces(o.inputs, W), first = me.first(panels), last = me.last(panels);
-    const auto weights = numbers<T>(size_t(last - first) * wide * W);
+    T* weights = workspace<T, 0>(size_t(last - first) * wide * W);
     const auto width = [&](int p) { return std::min(W, o.inputs - p * W); };
-    const auto packed = [&](int p) { return weights.get() + int64_t(p - first) * wide * W; };
+    const auto packed = [&](int p) { return weights + int64_t(p - first) * wide * W; };
     for (int p = first; p < last; ++p) pack<T>([&](int l) { return d.w_ih + int64_t(l) * o.inputs; }, p * W, width(p), wide, packed(p));
     for (int row = 0; row < rows; row += STRETCH)
-      for (int p = first; p < last; ++p)
-        panel_product<T>(std::min(STRETCH, rows - row), width(p), wide, {d.grad_z + int64_t(row) * wide, wide, 1}, packed(p), {zeros, 0},
-                         d.grad_x + int64_t(row) * o.inputs + p * W, o.inputs);
+      for (int p = first; p < last; ++p) {
+        T* to = d.grad_x + int64_t(row) * o.inputs + p * W;
+        panel_product<T>(std::min(STRETCH, rows - row), width(p), wide, {d.grad_z + int64_t(row) * wide, wide, 1}, packed(p),
+                         d.copies ? Start<T>{to, o.inputs} : Start<T>{zeros, 0}, to, o.inputs);
+      }
   }
 };
 

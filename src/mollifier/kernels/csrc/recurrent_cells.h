@@ -1,7 +1,7 @@
 // One row of one step of an LSTM or a GRU, forward and backward. The forward pass leaves all derivatives, so that the backward pass
 // has no noise and no activation to make again.
 #pragma once
-#include "common.h"
+#include "stages.h"
 
 namespace mollifier {
 
@@ -20,56 +20,58 @@ struct Options {
   double level, strength, extra;
 };
 
-// One direction of a layer: what it reads (b_ih, b_hh, a and time may be missing), and what it fills (grad_x and grad_a may). With n
-// rows in all and the cell's 4 (LSTM) or 3 (GRU) parts: z, kept, grad_z, grad_hh (n, parts * hidden); x, grad_x (n, inputs); out,
-// cell, grad_out (n, hidden); states and their gradients (batch, hidden); grad_b (2, parts * hidden). If there is no backward pass to
-// come, keep is 0 and kept has as many rows as the batch.
+// One direction of a layer: what it reads (b_ih, b_hh, a, time, grad_final_h and grad_final_c may be missing), and what it fills (grad_x
+// and grad_a may). With n rows in all and the cell's 4 (LSTM) or 3 (GRU) parts: z, kept, grad_z, grad_hh (n, parts * hidden); x, grad_x
+// (n, inputs); out, cell, mixed, grad_out (n, hidden); states and their gradients (batch, hidden); grad_b (2, parts * hidden). If there is
+// no backward pass to come, keep is 0 and kept has as many rows as the batch. copies: is x, of at most `hidden` columns, copied into out?
+// Then mixed takes the result, and grad_out is its gradient.
 template <class T>
 struct Direction {
-  int64_t reverse, keep;
-  uint64_t seed;
+  int64_t reverse, keep, copies;
+  double copy_level;
+  uint64_t seed, copy_seed;
   const T *x, *w_ih, *w_hh, *b_ih, *b_hh, *a, *time, *h0, *c0;
-  T *z, *kept, *out, *cell, *final_h, *final_c;
+  T *z, *kept, *out, *cell, *mixed, *final_h, *final_c;
   const T *grad_out, *grad_final_h, *grad_final_c;
   T *grad_z, *grad_hh, *grad_x, *grad_w_ih, *grad_w_hh, *grad_b, *grad_a, *grad_h, *grad_c;
 
   T* kept_of(int64_t row, int64_t sequence, int64_t width) const { return kept + (keep ? row : sequence) * width; }
 };
 
-// Some units of one row: the row, which sequence it is of, the states before it, the units' first and number, and their noise.
+// Some units of one row: the row, which sequence it is of, the states before it, the units' first and number, their noise, and (going
+// back) the gradient that comes from above.
 template <class T>
 struct Row {
   int64_t row, sequence;
   const T *h_before, *c_before;
   int first, count;
   const float* xi;
+  const T* up;
 };
 
 template <class T> T* from(T* data, int first) { return data ? data + first : nullptr; }
 
-template <class T> struct Gate { T value, slope; };
 template <class T> struct Psi { T value, by_x, by_a; };
 
 template <bool hard, class T>
-inline Gate<T> gate(T z, T weight, T aim) {
+inline Slope<T> gate(T z, T weight, T aim) {
   const T at = z + weight * (aim - z), rest = T(1) - weight;
   if (hard) {
     const T line = T(0.25) * at + T(0.5);
     return {clamp(line, T(0), T(1)), (line >= T(0)) & (line <= T(1)) ? T(0.25) * rest : T(0)};
   }
-  const T s = sigmoid_(at);
-  return {s, s * (T(1) - s) * rest};
+  const Slope<T> s = sigmoid_both(at);
+  return {s.value, s.slope * rest};
 }
 
-// psi of the tanh, whose tangent is x itself; as psi_both in common.h.
+// psi of the tanh, whose tangent is x itself; as psi_both in stages.h.
 template <bool noisy, class T>
 inline Psi<T> candidate(T x, T a, T strength, T extra) {
   const T f = tanh_(x), d = T(1) - f * f;
   if (!noisy) return {f, d, T(0)};
-  const T gap = x - f, t = tanh_scale(T(0.5) * a * gap), half = strength * t, s = half * t + extra;
-  const bool whole = (gap < s) & (gap > -s);
-  const T common = (gap > T(0) ? half : -half) * (T(1) - t * t);
-  return {f + clamp(gap, -s, s), whole ? T(1) : d + common * a * (T(1) - d), whole ? T(0) : common * gap};
+  const T gap = x - f, t = tanh_magnitude(T(0.5) * a * gap), half = strength * t, s = half * t + extra, rate = half - half * t * t;
+  const bool whole = magnitude(gap) < s;
+  return {f + clamp(gap, -s, s), whole ? T(1) : d + rate * magnitude(a) * (T(1) - d), whole ? T(0) : signed_as(rate, a) * gap};
 }
 
 template <bool hard, class T>
@@ -102,8 +104,8 @@ struct LSTM {
   STAGE static void forward(T pull, T aim_i, T aim_f, T aim_o, T strength, T extra, const T* RESTRICT a, int h, const float* RESTRICT xi,
                             int n, const T* RESTRICT before, T* RESTRICT z, T* RESTRICT kept, T* RESTRICT c, T* RESTRICT out) {
     INDEPENDENT for (int j = 0; j < n; ++j) {
-      const Gate<T> i = gate<hard>(z[j], pull * T(xi[j]), aim_i), f = gate<hard>(z[h + j], pull * T(xi[n + j]), aim_f);
-      const Gate<T> o = gate<hard>(z[3 * h + j], pull * T(xi[2 * n + j]), aim_o);
+      const Slope<T> i = gate<hard>(z[j], pull * T(xi[j]), aim_i), f = gate<hard>(z[h + j], pull * T(xi[n + j]), aim_f);
+      const Slope<T> o = gate<hard>(z[3 * h + j], pull * T(xi[2 * n + j]), aim_o);
       kept[j] = i.value, kept[h + j] = f.value, kept[2 * h + j] = o.value;
       z[j] = i.slope, z[h + j] = f.slope, z[3 * h + j] = o.slope;
     }
@@ -148,7 +150,7 @@ struct LSTM {
   static void backward(const Options& o, const Direction<T>& d, const Row<T>& r) {
     const int h = o.hidden;
     const int64_t at = r.sequence * h + r.first, wide = r.row * PARTS * h + r.first;
-    backward(d.z + wide, d.kept + wide, d.grad_out + r.row * h + r.first, d.grad_h + at, d.grad_c + at, d.grad_z + wide, d.grad_b + r.first,
+    backward(d.z + wide, d.kept + wide, r.up, d.grad_h + at, d.grad_c + at, d.grad_z + wide, d.grad_b + r.first,
              from(d.grad_a, r.first), h, r.count);
   }
 };
@@ -163,8 +165,8 @@ struct GRU {
   STAGE static void forward(T pull, T aim_r, T aim_u, T strength, T extra, const T* RESTRICT a, int h, const float* RESTRICT xi, int n,
                             const T* RESTRICT before, T* RESTRICT z, T* RESTRICT kept, T* RESTRICT out) {
     INDEPENDENT for (int j = 0; j < n; ++j) {
-      const Gate<T> r = gate<hard>(z[j] + kept[j], pull * T(xi[j]), aim_r);
-      const Gate<T> u = gate<hard>(z[h + j] + kept[h + j], pull * T(xi[n + j]), aim_u);
+      const Slope<T> r = gate<hard>(z[j] + kept[j], pull * T(xi[j]), aim_r);
+      const Slope<T> u = gate<hard>(z[h + j] + kept[h + j], pull * T(xi[n + j]), aim_u);
       const T hidden = kept[2 * h + j];
       const Psi<T> y = candidate<noisy>(z[2 * h + j] + r.value * hidden, noisy ? a[j] : T(0), strength * T(xi[2 * n + j]), extra);
       const T rest = T(1) - u.value, v = rest * y.by_x;
@@ -198,8 +200,7 @@ struct GRU {
   static void backward(const Options& o, const Direction<T>& d, const Row<T>& r) {
     const int h = o.hidden;
     const int64_t wide = r.row * PARTS * h + r.first;
-    backward(d.z + wide, d.kept + wide, d.grad_out + r.row * h + r.first, d.grad_h + r.sequence * h + r.first, d.grad_z + wide,
-             d.grad_hh + wide, d.grad_b + r.first, d.grad_b + PARTS * h + r.first, from(d.grad_a, r.first), h, r.count);
+    backward(d.z + wide, d.kept + wide, r.up, d.grad_h + r.sequence * h + r.first, d.grad_z + wide, d.grad_hh + wide, d.grad_b + r.first, d.grad_b + PARTS * h + r.first, from(d.grad_a, r.first), h, r.count);
   }
 };
 

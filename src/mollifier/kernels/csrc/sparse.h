@@ -1,6 +1,6 @@
 // A linear layer and its mollified unit where most units are copied: only those that are not are computed, exactly. float32.
 #pragma once
-#include "common.h"
+#include "stages.h"
 #include <algorithm>
 #include <vector>
 

@@ -1,6 +1,6 @@
 // What unit.cpp offers to Python and to chain.cpp.
 #pragma once
-#include "common.h"
+#include "stages.h"
 
 extern "C" {
 

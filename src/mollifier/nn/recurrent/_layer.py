@@ -126,6 +126,13 @@ class LayerMollifier(Levelled):
             return noise
         return uniform_like(like) if uniform else normal_like(like)
 
+    def fused_copy(self, direction: int) -> Copy | None:
+        """The copy, if a kernel can make it along with the layer: drawn anew at every step, of units that need no projection."""
+        copy = self.copies[direction] if self.copies is not None and self.options.copy_mask == "step" else None
+        if not isinstance(copy, Copy) or copy.rule == "project" or copy.residual or not copy.sampled():
+            return None
+        return None if copy._forward_hooks or copy._forward_pre_hooks else copy
+
     def copy_below(self, direction: int, below: Tensor, above: Tensor, examples: Tensor | None, batch: int) -> Tensor:
         """The layer's output with units of its input copied into it; one mask a sequence needs to know whose row each row is."""
         if self.copies is None:

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mollifier import kernels
+from mollifier.nn.copy import Copy
 from mollifier.nn.recurrent._layer import LayerMollifier, kind_and_gate
 from mollifier.nn.recurrent._sequence import State
 
@@ -20,8 +21,15 @@ def serves(module: nn.RNNBase, layer: LayerMollifier | None, rows: Tensor) -> bo
         and not module.proj_size
         and (layer is None or (layer.sampled() and not (layer.options.gates and layer.options.unbiased_gates)))
         and not torch.is_autocast_enabled("cpu")
-        and rows.dtype == next(module.parameters()).dtype
+        and rows.dtype == module.weight_ih_l0.dtype
     )
+
+
+def copies(layer: LayerMollifier | None, rows: Tensor, directions: int) -> list[Copy | None]:
+    """The copies that the kernels make along with the layer."""
+    if layer is None or not kernels.has_product(rows.dtype):
+        return [None] * directions
+    return [layer.fused_copy(direction) for direction in range(directions)]
 
 
 def directions(
@@ -32,14 +40,20 @@ def directions(
     sizes: list[int],
     states: list[State],
     inverses: list[Tensor | None],
+    copies: list[Copy | None],
 ) -> list[tuple[Tensor, State]]:
-    """Of these directions of a layer the output rows and the final state, as the reference loop gives them but for the draws."""
+    """Of these directions of a layer the output rows and the final state, as the reference loop gives them but for the draws.
+
+    Where one of its copies is given, the output is what that makes of it.
+    """
     parts = [
         _part(module, layer, *each) for each in zip(indices, [sizes] * len(indices), states, inverses, strict=True)
     ]
-    if kernels.has_product(rows.dtype):
-        return [(out, tuple(final)) for out, *final in kernels.recurrent_layer(rows, parts)]
-    return [_eager(module, rows, part) for part in parts]
+    if not kernels.has_product(rows.dtype):
+        return [_eager(module, rows, part) for part in parts]
+    for part, copy in zip(parts, copies, strict=True):
+        part.cell.copied = None if copy is None else float(copy.level)
+    return [(out, tuple(final)) for out, *final in kernels.recurrent_layer(rows, parts)]
 
 
 def one_direction(
@@ -52,7 +66,7 @@ def one_direction(
     inverse_t: Tensor | None,
 ) -> tuple[Tensor, State]:
     """One of them."""
-    return directions(module, layer, [index], rows, sizes, [state], [inverse_t])[0]
+    return directions(module, layer, [index], rows, sizes, [state], [inverse_t], [None])[0]
 
 
 def _part(

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from mollifier import functional
 from mollifier.activations import Activation, activation, hard_sigmoid
 from mollifier.functional import Gate, Noise
+from mollifier.nn.copy import Copy
 from mollifier.nn.recurrent import _native
 from mollifier.nn.recurrent._layer import LayerMollifier, RecurrentMollifier, kind_and_gate
 from mollifier.nn.recurrent._sequence import Sequence, State
@@ -140,15 +141,17 @@ def run(module: nn.RNNBase, added: RecurrentMollifier | None, sequence: Sequence
                 inverse_time(added, noisy, positions[direction], sequence, direction, module.training)
                 for direction in range(directions)
             ]
+        copies: list[Copy | None] = [None] * directions
         if _native.serves(module, noisy, rows):
-            found = _native.directions(module, noisy, indices, rows, sequence.sizes, states, inverses)
+            copies = _native.copies(noisy, rows, directions)
+            found = _native.directions(module, noisy, indices, rows, sequence.sizes, states, inverses, copies)
         else:
             found = reference(module, noisy, indices, rows, sequence.sizes, states, inverses)
         outputs = []
         for direction, (out, final) in enumerate(found):
-            if noisy is not None:
+            if noisy is not None and copies[direction] is None:
                 out = noisy.copy_below(direction, rows, out, examples, batch)
-            elif layer is not None:
+            elif noisy is None and layer is not None:
                 out = layer.idle(out)
             outputs.append(out)
             finals.append(final)

@@ -94,7 +94,7 @@ def _fits(module: nn.RNNBase, input: Any, parts: State | None) -> bool:
         return False
     batched = packed or data.dim() == 3
     time, across = (1, 0) if module.batch_first and batched and not packed else (0, 1)
-    kind = next(module.parameters()).dtype
+    kind = module.weight_ih_l0.dtype
     mixed = torch.is_autocast_enabled(data.device.type)
     if data.size(-1) != module.input_size or data.size(time) == 0 or (data.dtype != kind and not mixed):
         return False
