@@ -1,9 +1,10 @@
-"""The lines of the table, one process a backend and number of threads: ``python -m benchmarks.lines --threads 1``."""
+"""The lines of the table: ``python -m benchmarks.lines --threads 1 "LSTM 200"``."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,11 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import mollifier
-from benchmarks.models import at, mlp, mollified, sequence, training
+from benchmarks.models import DropPath, at, mlp, mollified, sequence, training
 from benchmarks.timing import Ratio, compare
 from mollifier import functional, kernels
 from mollifier.activations import activation
 
+DROP_PATH = DropPath()
 SIGMOID = activation("sigmoid")  # a module looks its activation up once, too
 
 
@@ -41,6 +43,7 @@ def units() -> list[Ratio]:
             {
                 "sigmoid": lambda x=x, grad=grad: torch.autograd.grad(torch.sigmoid(x), x, grad),
                 "dropout(sigmoid)": lambda x=x, grad=grad: torch.autograd.grad(F.dropout(torch.sigmoid(x)), x, grad),
+                "drop path(sigmoid)": lambda x=x, grad=grad: torch.autograd.grad(DROP_PATH(torch.sigmoid(x)), x, grad),
                 "mollified": lambda s=shape, x=x, b=below, a=a, g=grad: torch.autograd.grad(
                     unit(s, a, x, b), (x, b, a), g
                 ),
@@ -77,19 +80,24 @@ def recurrent(kind: str, size: int, length: int) -> list[Ratio]:
     )
 
 
+LINES: dict[str, Callable[[], list[Ratio]]] = {
+    "units": units,
+    "Pentomino": lambda: network("Pentomino", 4096),
+    "parity": lambda: network("parity", 40),
+    "LSTM 200": lambda: recurrent("LSTM", 200, 20),
+    "LSTM 650": lambda: recurrent("LSTM", 650, 35),
+    "GRU 200": lambda: recurrent("GRU", 200, 20),
+    "GRU 650": lambda: recurrent("GRU", 650, 35),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("lines", nargs="*", default=list(LINES), metavar="line", help=", ".join(LINES))
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--eager", action="store_true", help="only the lines that have a bar for the eager fallback")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    found = network("Pentomino", 4096)
-    if not given.eager:
-        found = units() + found + network("parity", 40)
-    for kind, size, length in (("LSTM", 200, 20), ("LSTM", 650, 35), ("GRU", 200, 20), ("GRU", 650, 35)):
-        if not given.eager or (kind, size) == ("LSTM", 200):
-            found += recurrent(kind, size, length)
-    print(json.dumps([each.as_dict() for each in found]))
+    print(json.dumps([each.as_dict() for line in given.lines for each in LINES[line]()]))
 
 
 if __name__ == "__main__":

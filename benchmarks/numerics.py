@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor, nn
 
 from mollifier import functional, kernels
 from mollifier.activations import activation
 from mollifier.kernels._library import draw_seed
+from mollifier.nn import RecurrentOptions
+from mollifier.nn.recurrent import RecurrentMollifier, _native, _run
+from mollifier.nn.recurrent._sequence import Sequence
+
+# Over twenty steps of an LSTM the reference itself is that far from float64 when it runs in float32.
+LIMITS = {"unit": 1e-5, "LSTM": 3e-5, "GRU": 3e-5}
 
 
-def error() -> float:
-    """The largest relative error of the unit's output and gradients, in float32 against float64."""
+def errors() -> dict[str, float]:
+    """The largest relative errors of outputs and gradients, in float32 against the reference in float64."""
+    return {"unit": unit(), "LSTM": recurrent("LSTM"), "GRU": recurrent("GRU")}
+
+
+def worst(mine: list[Tensor], wanted: list[Tensor]) -> float:
+    return max(((one - two).abs().max() / two.abs().max()).item() for one, two in zip(mine, wanted, strict=True))
+
+
+def unit() -> float:
+    """Noisy sigmoid and copy."""
     x, below = torch.randn(128, 200, requires_grad=True), torch.randn(128, 200, requires_grad=True)
     a, grad = torch.empty(200).uniform_(-2, 2).requires_grad_(), torch.randn(128, 200)
     act = kernels.struct(activation("sigmoid"))
@@ -21,12 +37,33 @@ def error() -> float:
     doubles = [each.detach().double().requires_grad_() for each in (x, below, a)]
     above = functional.noisy_activation(doubles[0], "sigmoid", level=0.5, a=doubles[2], noise=normal)
     wanted = functional.copy_mix(doubles[1], above, level=0.5, noise=uniform)
-    pairs = [(out, wanted)]
-    pairs += list(
-        zip(
-            torch.autograd.grad(out, (x, below, a), grad),
-            torch.autograd.grad(wanted, doubles, grad.double()),
-            strict=True,
-        )
-    )
-    return max(((one - two).abs().max() / two.abs().max()).item() for one, two in pairs)
+    mine = torch.autograd.grad(out, (x, below, a), grad)
+    return worst([out, *mine], [wanted, *torch.autograd.grad(wanted, doubles, grad.double())])
+
+
+def recurrent(kind: str, steps: int = 20, batch: int = 20, size: int = 200) -> float:
+    """A layer without its copy, against the loop over the steps."""
+    plain = getattr(nn, kind)(size, size)
+    gates, acts = (3, 2) if kind == "LSTM" else (2, 1)
+    rows, grad = torch.randn(steps * batch, size), torch.randn(steps * batch, size)
+    added = RecurrentMollifier(plain, RecurrentOptions(copy=False), level=0.5)
+    sizes, results = [batch] * steps, []
+    for dtype in (torch.float32, torch.float64):
+        module, layer = plain.to(dtype), added.to(dtype).layer(0)
+        x = rows.to(dtype).requires_grad_()
+        state = tuple(torch.zeros(batch, size, dtype=dtype) for _ in range(acts))
+        sequence = Sequence(x, sizes, (), False, None, True)
+        inverse = _run.inverse_time(added, layer, sequence.positions(0), sequence, 0, True)
+        torch.manual_seed(1)
+        if dtype == torch.float32:
+            out, _ = _native.one_direction(module, layer, 0, x, sizes, state, inverse)
+        else:
+            noise, _ = kernels.noise(draw_seed(), len(x) * (gates + acts) * size)
+            noise = noise.to(dtype).view(len(x), 1, gates + acts, size)
+            parts = noise[:, :, :gates], noise[:, :, gates:]
+            out, _ = _run.one_direction(
+                module, 0, x, sizes, state, _run.noisy_steps(module, layer, 0, inverse, parts, sizes)
+            )
+        assert layer.a is not None
+        results.append([out, *torch.autograd.grad(out, [x, *module.parameters(), layer.a], grad.to(dtype))])
+    return worst(*results)

@@ -80,12 +80,15 @@ def write(results: Path, docs: Path) -> None:
     found = json.loads(results.read_text())
     page = docs / "benchmarks.md"
     text = page.read_text()
-    for mark, content in (("lines", table(found["rows"])), ("growth", growth_table(found["growth"]))):
+    tables = {"lines": table(found["rows"])}
+    if found["growth"]:
+        tables["growth"] = growth_table(found["growth"])
+        plot(found["growth"], docs / "figures" / "benchmarks.png")
+    for mark, content in tables.items():
         before, rest = text.split(f"<!-- {mark} -->\n")
         after = rest.split(f"<!-- end of {mark} -->")[1]
         text = f"{before}<!-- {mark} -->\n{content}\n<!-- end of {mark} -->{after}"
     page.write_text(text)
-    plot(found["growth"], docs / "figures" / "benchmarks.png")
 
 
 def plot(growth: Rows, path: Path) -> None:

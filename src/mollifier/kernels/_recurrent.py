@@ -20,12 +20,13 @@ GIVEN = ("h0", "c0", "w_ih", "w_hh", "b_ih", "b_hh", "a", "time")
 
 # `struct Options` and `struct Direction` of recurrent_cells.h
 _options = struct.Struct("=7i4x3d").pack
-_direction = struct.Struct("=3qd2Q28Q").pack
+_direction = struct.Struct("=3qd2Q29Q").pack
 POINTERS = (
     *("x", "w_ih", "w_hh", "b_ih", "b_hh", "a", "time", "h0", "c0"),
     *("z", "kept", "out", "cell", "mixed", "final_h", "final_c"),
     *("grad_out", "grad_final_h", "grad_final_c"),
-    *("grad_z", "grad_hh", "grad_x", "grad_w_ih", "grad_w_hh", "grad_b", "grad_a", "grad_h", "grad_c"),
+    *("grad_z", "grad_hh", "grad_x", "grad_w_ih", "grad_w_hh", "grad_b_ih", "grad_b_hh"),
+    *("grad_a", "grad_h", "grad_c"),
 )
 SAVED = ("h0", "c0", "w_ih", "w_hh", "z", "kept", "out")
 Given = dict[str, Tensor | None]
@@ -197,7 +198,7 @@ class _Layer(torch.autograd.Function):
                 given["grad_out"] = torch.zeros_like(out)
             given |= {"x": rows, "grad_z": torch.empty_like(z), "grad_hh": torch.empty_like(z) if c0 is None else None}
             given["grad_x"] = torch.empty_like(rows) if ctx.needs_input_grad[2] else None
-            given["grad_b"] = rows.new_empty(2, z.shape[1])
+            given["grad_b_ih"], given["grad_b_hh"] = rows.new_empty(z.shape[1]), rows.new_empty(z.shape[1])
             given["grad_a"] = rows.new_empty(1 if c0 is None else 2, h0.shape[1]) if cell.activations else None
             for name in ("w_ih", "w_hh"):
                 given[f"grad_{name}"] = torch.empty_like(given[name])  # type: ignore[arg-type]
@@ -210,7 +211,7 @@ class _Layer(torch.autograd.Function):
                 by_x += more
         found = [None, None, by_x]
         for given in every:
-            found += [given[f"grad_{name}"] for name in ("h", "c", "w_ih", "w_hh")]
-            biases = given["grad_b"]
-            found += [*(biases.unbind() if biased and biases is not None else (None, None)), given["grad_a"], None]
+            found += [given["grad_h"], given["grad_c"], given["grad_w_ih"], given["grad_w_hh"]]
+            found += [given["grad_b_ih"], given["grad_b_hh"]] if biased else [None, None]
+            found += [given["grad_a"], None]
         return tuple(found)

@@ -130,7 +130,7 @@ Numbers results(int threads) {
         one.final_h = empty(batch * h), one.final_c = empty(batch * h);
         one.grad_out = given(rows * h), one.grad_final_h = given(batch * h), one.grad_final_c = given(batch * h);
         one.grad_z = empty(rows * wide), one.grad_hh = empty(rows * wide), one.grad_x = empty(rows * in);
-        one.grad_w_ih = empty(wide * in), one.grad_w_hh = empty(wide * h), one.grad_b = empty(2 * wide), one.grad_a = empty(2 * h);
+        one.grad_w_ih = empty(wide * in), one.grad_w_hh = empty(wide * h), one.grad_b_ih = empty(wide), one.grad_b_hh = empty(wide), one.grad_a = empty(2 * h);
         one.grad_h = empty(batch * h), one.grad_c = empty(batch * h);
         d.push_back(one);
       }

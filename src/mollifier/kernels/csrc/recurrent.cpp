@@ -134,7 +134,8 @@ struct Layer {
       take(d.grad_final_h, k * h + first, count, d.grad_h);
       if (d.c0) take(d.grad_final_c, k * h + first, count, d.grad_c);
     }
-    for (int q = 0; q < 2 * c.parts; ++q) std::fill_n(d.grad_b + q * h + first, count, T(0));
+    for (T* sum : {d.grad_b_ih, d.grad_b_hh})
+      for (int q = 0; q < c.parts; ++q) std::fill_n(sum + q * h + first, count, T(0));
     for (int q = 0; d.grad_a && q < c.activations; ++q) std::fill_n(d.grad_a + q * h + first, count, T(0));
 
     T* weights = workspace<T, 0>(size_t(last_panel - first_panel) * wide * W);
@@ -156,7 +157,7 @@ struct Layer {
         panel_product<T>(int(steps.size(t)), blocks.width(p), wide, {grad_hh + steps.first[t] * wide, wide, 1}, packed(p), {d.grad_h + p * W, h},
                          d.grad_h + p * W, h);
     }
-    for (int q = 0; q < c.same; ++q) std::copy_n(d.grad_b + q * h + first, count, d.grad_b + (c.parts + q) * h + first);
+    for (int q = 0; q < c.same; ++q) std::copy_n(d.grad_b_ih + q * h + first, count, d.grad_b_hh + q * h + first);
     if (d.grad_x) input_gradient();
     const int tiles = pieces(wide, TALL), from = me.first(tiles) * TALL, to = std::min(me.last(tiles) * TALL, wide);
     std::vector<const T*> inputs(rows), before(rows);

@@ -22,8 +22,8 @@ struct Options {
 
 // One direction of a layer: what it reads (b_ih, b_hh, a, time, grad_final_h and grad_final_c may be missing), and what it fills (grad_x
 // and grad_a may). With n rows in all and the cell's 4 (LSTM) or 3 (GRU) parts: z, kept, grad_z, grad_hh (n, parts * hidden); x, grad_x
-// (n, inputs); out, cell, mixed, grad_out (n, hidden); states and their gradients (batch, hidden); grad_b (2, parts * hidden). If there is
-// no backward pass to come, keep is 0 and kept has as many rows as the batch. copies: is x, of at most `hidden` columns, copied into out?
+// (n, inputs); out, cell, mixed, grad_out (n, hidden); states and their gradients (batch, hidden). If there is no backward pass to come, keep
+// is 0 and kept has as many rows as the batch. copies: is x, of at most `hidden` columns, copied into out?
 // Then mixed takes the result, and grad_out is its gradient.
 template <class T>
 struct Direction {
@@ -33,7 +33,7 @@ struct Direction {
   const T *x, *w_ih, *w_hh, *b_ih, *b_hh, *a, *time, *h0, *c0;
   T *z, *kept, *out, *cell, *mixed, *final_h, *final_c;
   const T *grad_out, *grad_final_h, *grad_final_c;
-  T *grad_z, *grad_hh, *grad_x, *grad_w_ih, *grad_w_hh, *grad_b, *grad_a, *grad_h, *grad_c;
+  T *grad_z, *grad_hh, *grad_x, *grad_w_ih, *grad_w_hh, *grad_b_ih, *grad_b_hh, *grad_a, *grad_h, *grad_c;
 
   T* kept_of(int64_t row, int64_t sequence, int64_t width) const { return kept + (keep ? row : sequence) * width; }
 };
@@ -150,7 +150,7 @@ struct LSTM {
   static void backward(const Options& o, const Direction<T>& d, const Row<T>& r) {
     const int h = o.hidden;
     const int64_t at = r.sequence * h + r.first, wide = r.row * PARTS * h + r.first;
-    backward(d.z + wide, d.kept + wide, r.up, d.grad_h + at, d.grad_c + at, d.grad_z + wide, d.grad_b + r.first,
+    backward(d.z + wide, d.kept + wide, r.up, d.grad_h + at, d.grad_c + at, d.grad_z + wide, d.grad_b_ih + r.first,
              from(d.grad_a, r.first), h, r.count);
   }
 };
@@ -200,7 +200,8 @@ struct GRU {
   static void backward(const Options& o, const Direction<T>& d, const Row<T>& r) {
     const int h = o.hidden;
     const int64_t wide = r.row * PARTS * h + r.first;
-    backward(d.z + wide, d.kept + wide, r.up, d.grad_h + r.sequence * h + r.first, d.grad_z + wide, d.grad_hh + wide, d.grad_b + r.first, d.grad_b + PARTS * h + r.first, from(d.grad_a, r.first), h, r.count);
+    backward(d.z + wide, d.kept + wide, r.up, d.grad_h + r.sequence * h + r.first, d.grad_z + wide, d.grad_hh + wide,
+             d.grad_b_ih + r.first, d.grad_b_hh + r.first, from(d.grad_a, r.first), h, r.count);
   }
 };
 

@@ -83,7 +83,8 @@ def _part(
     a = None
     if layer is not None:
         cell.mollify(float(layer.level), layer.options.c, layer.options.push, layer.options.gates, layer.a is not None)
-        a = None if layer.a is None else layer.a[int(reverse)]
+        if layer.a is not None:
+            a = layer.a[int(reverse)] if module.bidirectional else layer.a.squeeze(0)
     b_ih, b_hh = biases if module.bias else (None, None)
     return kernels.Part(cell, state, (w_ih, w_hh, b_ih, b_hh), a, inverse_t)
 

@@ -130,12 +130,13 @@ def run(module: nn.RNNBase, added: RecurrentMollifier | None, sequence: Sequence
     one_mask = added is not None and added.options.copy_mask == "sequence"
     batch, examples = sequence.sizes[0], sequence.examples() if one_mask else None
     positions = [sequence.positions(direction) for direction in range(directions)] if added is not None else []
+    initial: list[State] = list(zip(*(part.unbind() for part in sequence.state), strict=True))
     inverses: list[Tensor | None] = [None] * directions  # the same for all layers, but for the annealing step of each
     for number in range(module.num_layers):
         layer = added.layer(number) if added is not None else None
         noisy = layer if layer is not None and layer.active else None
         indices = list(range(number * directions, (number + 1) * directions))
-        states = [tuple(part[index] for part in sequence.state) for index in indices]
+        states = initial[indices[0] : indices[-1] + 1]
         if added is not None and noisy is not None and (inverses[0] is None or added.options.time == "annealing"):
             inverses = [
                 inverse_time(added, noisy, positions[direction], sequence, direction, module.training)

@@ -1,0 +1,67 @@
+"""The benchmarks' own parts: interleaved timing, numerics, tables and plot."""
+
+import json
+import time
+
+import pytest
+
+from benchmarks import numerics, report
+from benchmarks.timing import compare
+from mollifier import kernels
+
+
+def test_a_candidate_is_compared_with_the_first_one_in_turns():
+    order = []
+
+    def wait(name, seconds):
+        def run():
+            order.append(name)
+            time.sleep(seconds)
+
+        return run
+
+    (found,) = compare("line", {"plain": wait("plain", 0.002), "slow": wait("slow", 0.008)}, rounds=20)
+    assert order[-4:] == ["plain", "slow", "plain", "slow"]
+    assert 2.0 < found.ratio < 5.0
+    assert found.low <= found.ratio <= found.high
+
+
+@pytest.mark.skipif(kernels.info().backend != "native", reason="no native kernels here")
+def test_the_kernels_are_checked_against_the_reference_first():
+    assert all(value <= numerics.LIMITS[name] for name, value in numerics.errors().items())
+
+
+def row(line, candidate, run, threads, ratio):
+    return {
+        "line": line,
+        "candidate": candidate,
+        "run": run,
+        "threads": threads,
+        "backend": "native",
+        "ratio": ratio,
+    } | {"low": ratio - 0.1, "high": ratio + 0.1, "microseconds": 2.0, "plain_microseconds": 1.0}
+
+
+def test_tables_and_plot_are_written_between_their_marks(tmp_path):
+    rows = [row("LSTM 200", "mollified", run, threads, 0.8 + 0.1 * run) for run in range(3) for threads in (1, 2)]
+    growth = [
+        row(f"{kind} {size}", "mollified", 0, 1, 1.0)
+        for kind in ("width", "batch", "depth", "length")
+        for size in (1, 2)
+    ]
+    (tmp_path / "results.json").write_text(json.dumps({"rows": rows, "growth": growth}))
+    page = tmp_path / "benchmarks.md"
+    page.write_text(
+        "# B\n<!-- lines -->\nold\n<!-- end of lines -->\nkept\n<!-- growth -->\n<!-- end of growth -->\nend\n"
+    )
+    (tmp_path / "figures").mkdir()
+    report.write(tmp_path / "results.json", tmp_path)
+    text = page.read_text()
+    assert "old" not in text
+    assert "kept" in text
+    assert text.endswith("end\n")
+    assert "| LSTM 200 | mollified | native | 0.90 (0.80 to 1.00) | 0.90 (0.80 to 1.00) | ≤ 0.95 |" in text
+    assert "| width 1 | 1.00 (0.90 to 1.10) | 1 µs | 2 µs |" in text
+    assert (tmp_path / "figures" / "benchmarks.png").stat().st_size > 1000
+    assert "OVER 0.95" in report.text(rows, 2)
+    assert "within 0.95" in report.text(rows, 0)
