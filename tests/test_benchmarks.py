@@ -4,9 +4,9 @@ import json
 import time
 
 import pytest
-
 from benchmarks import numerics, report
 from benchmarks.timing import compare
+
 from mollifier import kernels
 
 
