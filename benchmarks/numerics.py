@@ -56,7 +56,7 @@ def recurrent(kind: str, steps: int = 20, batch: int = 20, size: int = 200) -> f
         inverse = _run.inverse_time(added, layer, sequence.positions(0), sequence, 0, True)
         torch.manual_seed(1)
         if dtype == torch.float32:
-            out, _ = _native.one_direction(module, layer, 0, x, sizes, state, inverse)
+            out, _ = _native.one_direction(module, layer, 0, x, sizes, state)
         else:
             noise, _ = kernels.noise(draw_seed(), len(x) * (gates + acts) * size)
             noise = noise.to(dtype).view(len(x), 1, gates + acts, size)

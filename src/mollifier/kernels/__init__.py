@@ -22,7 +22,9 @@ from mollifier.kernels._library import (
     struct as struct,
 )
 from mollifier.kernels._recurrent import (
+    PLACES as PLACES,
     Cell as Cell,
+    Clock as Clock,
     Part as Part,
     has_product as has_product,
     recurrent_layer as recurrent_layer,
@@ -31,7 +33,9 @@ from mollifier.kernels._unit import Spec as Spec, fused_unit as fused_unit, stre
 
 __all__ = [
     "BUILT_IN",
+    "PLACES",
     "Cell",
+    "Clock",
     "EagerSpec",
     "Info",
     "Link",

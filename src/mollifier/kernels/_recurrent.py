@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,14 +15,14 @@ from mollifier.kernels._library import draw_seeds, library
 from mollifier.kernels._unit import once, strength
 
 NAMES = {torch.float32: "float", torch.float64: "double"}
-GIVEN = ("h0", "c0", "w_ih", "w_hh", "b_ih", "b_hh", "a", "time")
+GIVEN = ("h0", "c0", "w_ih", "w_hh", "b_ih", "b_hh", "a")
 
 
 # `struct Options` and `struct Direction` of recurrent_cells.h
 _options = struct.Struct("=7i4x3d").pack
-_direction = struct.Struct("=3qd2Q29Q").pack
+_direction = struct.Struct("=6qd2Q28Q").pack
 POINTERS = (
-    *("x", "w_ih", "w_hh", "b_ih", "b_hh", "a", "time", "h0", "c0"),
+    *("x", "w_ih", "w_hh", "b_ih", "b_hh", "a", "h0", "c0"),
     *("z", "kept", "out", "cell", "mixed", "final_h", "final_c"),
     *("grad_out", "grad_final_h", "grad_final_c"),
     *("grad_z", "grad_hh", "grad_x", "grad_w_ih", "grad_w_hh", "grad_b_ih", "grad_b_hh"),
@@ -30,6 +30,28 @@ POINTERS = (
 )
 SAVED = ("h0", "c0", "w_ih", "w_hh", "z", "kept", "out")
 Given = dict[str, Tensor | None]
+
+
+class Clock(NamedTuple):
+    """What t is in the gates' 1/t.
+
+    Attributes:
+        fixed: The same for all rows; 0: the row's place in its own sequence, from 1, in the direction of reading.
+        before: Added to the place: what the stream had reached.
+        cap: t never exceeds it; 0 for no cap.
+    """
+
+    fixed: int = 0
+    before: int = 0
+    cap: int = 0
+
+    def inverse(self, positions: Tensor) -> Tensor:
+        """1/t of these places."""
+        t = torch.full_like(positions, self.fixed) if self.fixed else positions + self.before
+        return 1.0 / (t.clamp_max(self.cap) if self.cap else t).double()
+
+
+PLACES = Clock()
 
 
 @dataclass
@@ -45,6 +67,7 @@ class Cell:
         level: p.
         strength: Of the push: c p, or c p / (1 - p).
         line: Is the activation its tangent (odds at p = 1)?
+        clock: What t is in the gates' 1/t.
         copied: The level of the copy of the layer below into the output; None if there is none.
     """
 
@@ -56,6 +79,7 @@ class Cell:
     level: float = 0.0
     strength: float = 0.0
     line: bool = False
+    clock: Clock = PLACES
     copied: float | None = None
 
     def mollify(self, level: float, c: float, push: Push, gates: bool, activations: bool) -> None:
@@ -93,27 +117,24 @@ class Part:
         state: (h, c) of an LSTM, (h,) of a GRU; each (batch, hidden).
         weights: w_ih, w_hh, b_ih, b_hh; the biases may be None.
         a: (activations, hidden), if the activations are noisy.
-        time: 1/t a row, if the gates are.
     """
 
     cell: Cell
     state: tuple[Tensor, ...]
     weights: tuple[Tensor, Tensor, Tensor | None, Tensor | None]
     a: Tensor | None = None
-    time: Tensor | None = None
 
-    def tensors(self, rows: Tensor) -> list[Tensor | None]:
-        """In the order of `GIVEN`, in memory order and the rows' type."""
+    def tensors(self) -> list[Tensor | None]:
+        """In the order of `GIVEN` and in memory order."""
         c0 = self.state[1] if len(self.state) == 2 else None
-        time = None if self.time is None else self.time.detach().to(rows.dtype).expand(len(rows), 1)
-        given = (self.state[0], c0, *self.weights, self.a, time)
+        given = (self.state[0], c0, *self.weights, self.a)
         return [None if each is None else each.contiguous() for each in given]
 
 
 def recurrent_layer(rows: Tensor, parts: list[Part]) -> list[tuple[Tensor, ...]]:
     """Of each direction the output rows, the final h and, for an LSTM, the final c."""
     rows = rows.contiguous()
-    tensors = [tensor for part in parts for tensor in part.tensors(rows)]
+    tensors = [tensor for part in parts for tensor in part.tensors()]
     keep = torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in (rows, *tensors))
     found = _Layer.apply([part.cell for part in parts], keep, rows, *tensors)  # type: ignore[no-untyped-call]
     each = len(found) // len(parts)
@@ -132,7 +153,7 @@ def _run(backward: bool, keep: bool, cells: list[Cell], seeds: list[tuple[int, i
     )
     directions = b"".join(
         _direction(
-            *(cell.reverse, keep, cell.copied is not None, cell.copied or 0.0, *seed),
+            *(cell.reverse, keep, cell.copied is not None, *cell.clock, cell.copied or 0.0, *seed),
             *[0 if (tensor := each.get(name)) is None else tensor.data_ptr() for name in POINTERS],
         )
         for cell, seed, each in zip(cells, seeds, given, strict=True)
@@ -213,5 +234,5 @@ class _Layer(torch.autograd.Function):
         for given in every:
             found += [given["grad_h"], given["grad_c"], given["grad_w_ih"], given["grad_w_hh"]]
             found += [given["grad_b_ih"], given["grad_b_hh"]] if biased else [None, None]
-            found += [given["grad_a"], None]
+            found.append(given["grad_a"])
         return tuple(found)

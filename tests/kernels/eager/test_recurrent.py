@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from torch import nn
 
 import mollifier
+from mollifier import kernels
 from mollifier.kernels._eager_noise import draw, normals
 from mollifier.kernels._library import draw_seed
 from mollifier.nn.recurrent import RecurrentMollifier, _native, _run
@@ -26,12 +27,17 @@ def same(kind, hard, dtype, sizes, hidden, direction, bias, level, options, seed
     module = CLASSES[kind][hard](5, hidden, bidirectional=True, bias=bias, dtype=dtype)
     rows = torch.randn(sum(sizes), 5, dtype=dtype, requires_grad=True)
     state = tuple(torch.randn(sizes[0], hidden, dtype=dtype, requires_grad=True) for _ in range(1 + (kind == "LSTM")))
-    steps, layer, inverse, inputs = _run.plain_steps(module, len(sizes)), None, None, [rows, *state]
+    steps, layer, clock, inputs = _run.plain_steps(module, len(sizes)), None, kernels.PLACES, [rows, *state]
     if level is not None:
         added = RecurrentMollifier(module, options, level=level)
         layer = added.layer(0)
-        sequence = Sequence(rows, sizes, (), False, None, True)
+        sequence = Sequence(rows, sizes, (), True, None, True)
+        if options.carry_time:
+            added.time.fill_(7)
+        if options.time == "annealing":
+            layer.clock.fill_(4)
         inverse = _run.inverse_time(added, layer, sequence.positions(direction), sequence, direction, True)
+        clock = _native.clock(added, layer, True, direction, True)
         torch.manual_seed(seed + 1)
         parts = sum(map(len, PARTS[kind]))
         noise = normals(draw(draw_seed(), (len(rows), parts, hidden)), dtype)
@@ -40,9 +46,10 @@ def same(kind, hard, dtype, sizes, hidden, direction, bias, level, options, seed
         steps = _run.noisy_steps(module, layer, direction, inverse, noise, sizes)
         inputs += [layer.a] if layer.a is not None else []
     inputs += [getattr(module, name) for name in module._all_weights[direction]]
-    assert _native.serves(module, layer, rows)
+    assert _native.serves(module, rows)
+    assert _native.takes(layer)
     torch.manual_seed(seed + 1)
-    out, final = _native.one_direction(module, layer, direction, rows, sizes, state, inverse)
+    out, final = _native.one_direction(module, layer, direction, rows, sizes, state, clock)
     assert type(out.grad_fn).__name__ == f"_{kind}Backward"
     wanted_out, wanted_final = _run.one_direction(module, direction, rows, sizes, state, steps)
     got, wanted = [out, *final], [wanted_out, *wanted_final]
@@ -64,13 +71,14 @@ def same(kind, hard, dtype, sizes, hidden, direction, bias, level, options, seed
     gates=st.booleans(),
     activations=st.booleans(),
     push=st.sampled_from(["paper", "odds"]),
+    time=st.sampled_from([{}, {"time_cap": 2}, {"carry_time": True}, {"time": "annealing"}]),
     seed=st.integers(0, 2**20),
 )
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_equals_the_reference_loop_with_its_noise(
-    kind, hard, dtype, sizes, hidden, direction, bias, level, gates, activations, push, seed
+    kind, hard, dtype, sizes, hidden, direction, bias, level, gates, activations, push, time, seed
 ):
-    options = mollifier.nn.RecurrentOptions(gates=gates, activations=activations, copy=False, push=push)
+    options = mollifier.nn.RecurrentOptions(gates=gates, activations=activations, copy=False, push=push, **time)
     same(kind, hard, dtype, sizes, hidden, direction, bias, level, options, seed)
 
 

@@ -28,7 +28,7 @@ def same(kind, gate, dtype, sizes, hidden, direction, bias, level, options, seed
     rows = torch.randn(sum(sizes), 5, dtype=dtype, requires_grad=True)
     parts = 2 if kind == "LSTM" else 1
     state = tuple(torch.randn(sizes[0], hidden, dtype=dtype, requires_grad=True) for _ in range(parts))
-    steps, layer, inverse, inputs = _run.plain_steps(module, len(sizes)), None, None, [rows, *state]
+    steps, layer, clock, inputs = _run.plain_steps(module, len(sizes)), None, kernels.PLACES, [rows, *state]
     noisy_parts = (3, 2) if kind == "LSTM" else (2, 1)
     torch.manual_seed(seed + 1)
     normal, _ = kernels.noise(draw_seed(), len(rows) * sum(noisy_parts) * hidden)
@@ -36,15 +36,21 @@ def same(kind, gate, dtype, sizes, hidden, direction, bias, level, options, seed
     if level is not None:
         added = RecurrentMollifier(module, options, level=level)
         layer = added.layer(0)
-        sequence = Sequence(rows, sizes, (), False, None, True)
+        sequence = Sequence(rows, sizes, (), True, None, True)
+        if options.carry_time:
+            added.time.fill_(7)
+        if options.time == "annealing":
+            layer.clock.fill_(4)
         inverse = _run.inverse_time(added, layer, sequence.positions(direction), sequence, direction, True)
+        clock = _native.clock(added, layer, True, direction, True)
         noise = (normal[:, :, : noisy_parts[0]], normal[:, :, noisy_parts[0] :])
         steps = _run.noisy_steps(module, layer, direction, inverse, noise, sizes)
         inputs += [layer.a] if layer.a is not None else []
     inputs += [getattr(module, name) for name in module._all_weights[direction]]
-    assert _native.serves(module, layer, rows)
+    assert _native.serves(module, rows)
+    assert _native.takes(layer)
     torch.manual_seed(seed + 1)
-    out, final = _native.one_direction(module, layer, direction, rows, sizes, state, inverse)
+    out, final = _native.one_direction(module, layer, direction, rows, sizes, state, clock)
     wanted_out, wanted_final = _run.one_direction(module, direction, rows, sizes, state, steps)
     got, wanted = [out, *final], [wanted_out, *wanted_final]
     grads = [torch.randn_like(each) for each in wanted]
@@ -65,13 +71,14 @@ def same(kind, gate, dtype, sizes, hidden, direction, bias, level, options, seed
     gates=st.booleans(),
     activations=st.booleans(),
     push=st.sampled_from(["paper", "odds"]),
+    time=st.sampled_from([{}, {"time_cap": 2}, {"carry_time": True}, {"time": "annealing"}]),
     seed=st.integers(0, 2**20),
 )
 @settings(max_examples=150)
 def test_equals_the_reference_loop_with_its_noise(
-    kind, gate, dtype, sizes, hidden, direction, bias, level, gates, activations, push, seed
+    kind, gate, dtype, sizes, hidden, direction, bias, level, gates, activations, push, time, seed
 ):
-    options = mollifier.nn.RecurrentOptions(gates=gates, activations=activations, copy=False, push=push)
+    options = mollifier.nn.RecurrentOptions(gates=gates, activations=activations, copy=False, push=push, **time)
     same(kind, gate, dtype, sizes, hidden, direction, bias, level, options, seed)
 
 
@@ -89,7 +96,7 @@ def test_both_directions_at_once_are_each_by_itself(kind, threads):
     layer = RecurrentMollifier(module, mollifier.nn.RecurrentOptions(copy=False), level=0.5).layer(0)
     sizes = [9, 9, 6, 2]
     rows = torch.randn(sum(sizes), 7, requires_grad=True)
-    inverse = torch.rand(len(rows), 1)
+    clock = kernels.Clock(0, 2, 5)
     states = [tuple(torch.randn(9, 60, requires_grad=True) for _ in range(1 + (kind == "LSTM"))) for _ in range(2)]
     inputs = [rows, *states[0], *states[1], layer.a, *module.parameters()]
 
@@ -100,9 +107,9 @@ def test_both_directions_at_once_are_each_by_itself(kind, threads):
 
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    at_once = results(lambda: _native.directions(module, layer, [0, 1], rows, sizes, states, [inverse] * 2, [None] * 2))
+    at_once = results(lambda: _native.directions(module, layer, [0, 1], rows, sizes, states, [clock] * 2, [None] * 2))
     torch.set_num_threads(before)
-    alone = results(lambda: [_native.one_direction(module, layer, k, rows, sizes, states[k], inverse) for k in (0, 1)])
+    alone = results(lambda: [_native.one_direction(module, layer, k, rows, sizes, states[k], clock) for k in (0, 1)])
     assert all(torch.equal(one, two) for one, two in zip(at_once, alone, strict=True))
 
 
@@ -202,7 +209,8 @@ def test_short_sequences_cost_no_memory_of_the_longest(kind):
 def test_gradcheck(kind):
     module = getattr(mollifier.nn, f"Mollified{kind}")(3, 4, level=0.5, dtype=torch.float64)
     x = torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)
-    assert _native.serves(module, module._mollifier.layer(0), x)
+    assert _native.serves(module, x)
+    assert _native.takes(module._mollifier.layer(0))
 
     def run(x):
         torch.manual_seed(2)

@@ -119,12 +119,12 @@ Numbers results(int threads) {
     const auto run = parts == 4 ? mollifier_lstm_float : mollifier_gru_float;
     for (int directions : {1, 2}) {
       std::vector<Numbers> made;
-      const Numbers x = draw(rows * in), time(rows, 0.5f);
+      const Numbers x = draw(rows * in);
       const auto given = [&](int64_t size) { return made.push_back(draw(size)), made.back().data(); };
       const auto empty = [&](int64_t size) { return made.push_back(Numbers(size)), made.back().data(); };
       std::vector<Direction> d;
       for (int reverse = 0; reverse < directions; ++reverse) {
-        Direction one{reverse, 1, reverse == 0, 0.5, 7, 8, x.data(), given(wide * in), given(wide * h), given(wide), given(wide), given(2 * h), time.data(), given(batch * h)};
+        Direction one{reverse, 1, reverse == 0, 0, 3, 5, 0.5, 7, 8, x.data(), given(wide * in), given(wide * h), given(wide), given(wide), given(2 * h), given(batch * h)};
         one.c0 = parts == 4 ? given(batch * h) : nullptr;
         one.z = empty(rows * wide), one.kept = empty(rows * wide), one.out = empty(rows * h), one.cell = empty(rows * h), one.mixed = empty(rows * h);
         one.final_h = empty(batch * h), one.final_c = empty(batch * h);

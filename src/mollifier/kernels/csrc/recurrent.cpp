@@ -91,7 +91,7 @@ struct Layer {
     const int from = o.gates ? 0 : c.gates, to = o.activations ? c.gates + c.activations : c.gates;
     for (int part = from; part < to; ++part)
       normal_chunk(key, uint32_t((row * (c.gates + c.activations) + part) * h + first), count, xi + part * count);
-    c.forward(o, d, {row, k, state(d.out, d.h0, t, k), d.c0 ? state(d.cell, d.c0, t, k) : nullptr, first, count, xi, nullptr});
+    c.forward(o, d, {row, k, inverse_t(d, steps.position(t, k)), state(d.out, d.h0, t, k), d.c0 ? state(d.cell, d.c0, t, k) : nullptr, first, count, xi, nullptr});
     if (d.copies) copy(row, first, count);
     if (steps.ends(t, k)) {
       std::copy_n(d.out + row * h + first, count, d.final_h + k * h + first);
@@ -150,7 +150,7 @@ struct Layer {
           const int64_t row = steps.first[t] + k;
           const int begin = blocks.unit(b), width = blocks.unit(b + 1) - begin;
           T up[BLOCK * W];
-          c.backward(o, d, {row, k, nullptr, nullptr, begin, width, nullptr, copy_back(row, begin, width, up)});
+          c.backward(o, d, {row, k, T(1), nullptr, nullptr, begin, width, nullptr, copy_back(row, begin, width, up)});
         }
       me.meet();
       for (int p = first_panel; p < last_panel; ++p)

@@ -2,6 +2,7 @@
 // has no noise and no activation to make again.
 #pragma once
 #include "stages.h"
+#include <algorithm>
 
 namespace mollifier {
 
@@ -20,17 +21,18 @@ struct Options {
   double level, strength, extra;
 };
 
-// One direction of a layer: what it reads (b_ih, b_hh, a, time, grad_final_h and grad_final_c may be missing), and what it fills (grad_x
-// and grad_a may). With n rows in all and the cell's 4 (LSTM) or 3 (GRU) parts: z, kept, grad_z, grad_hh (n, parts * hidden); x, grad_x
+// One direction of a layer: what it reads (b_ih, b_hh, a, grad_final_h and grad_final_c may be missing), and what it fills (grad_x and
+// grad_a may). With n rows in all and the cell's 4 (LSTM) or 3 (GRU) parts: z, kept, grad_z, grad_hh (n, parts * hidden); x, grad_x
 // (n, inputs); out, cell, mixed, grad_out (n, hidden); states and their gradients (batch, hidden). If there is no backward pass to come, keep
 // is 0 and kept has as many rows as the batch. copies: is x, of at most `hidden` columns, copied into out?
-// Then mixed takes the result, and grad_out is its gradient.
+// Then mixed takes the result, and grad_out is its gradient. t of the gates is time, or, if that is 0, a row's place in its sequence, from
+// 1, and time_before; it never exceeds time_cap, if that is not 0.
 template <class T>
 struct Direction {
-  int64_t reverse, keep, copies;
+  int64_t reverse, keep, copies, time, time_before, time_cap;
   double copy_level;
   uint64_t seed, copy_seed;
-  const T *x, *w_ih, *w_hh, *b_ih, *b_hh, *a, *time, *h0, *c0;
+  const T *x, *w_ih, *w_hh, *b_ih, *b_hh, *a, *h0, *c0;
   T *z, *kept, *out, *cell, *mixed, *final_h, *final_c;
   const T *grad_out, *grad_final_h, *grad_final_c;
   T *grad_z, *grad_hh, *grad_x, *grad_w_ih, *grad_w_hh, *grad_b_ih, *grad_b_hh, *grad_a, *grad_h, *grad_c;
@@ -38,11 +40,12 @@ struct Direction {
   T* kept_of(int64_t row, int64_t sequence, int64_t width) const { return kept + (keep ? row : sequence) * width; }
 };
 
-// Some units of one row: the row, which sequence it is of, the states before it, the units' first and number, their noise, and (going
-// back) the gradient that comes from above.
+// Some units of one row: the row, which sequence it is of, 1/t, the states before it, the units' first and number, their noise, and
+// (going back) the gradient that comes from above.
 template <class T>
 struct Row {
   int64_t row, sequence;
+  T inverse_t;
   const T *h_before, *c_before;
   int first, count;
   const float* xi;
@@ -82,7 +85,11 @@ T aim_of(T gamma) {
 }
 
 template <class T> T pull_of(const Options& o) { return o.gates ? T(o.level / HALF_NORMAL_MEAN) : T(0); }
-template <class T> T inverse_t(const Direction<T>& d, int64_t row) { return d.time ? d.time[row] : T(1); }
+template <class T>
+T inverse_t(const Direction<T>& d, int64_t position) {
+  const int64_t t = d.time ? d.time : d.time_before + position;
+  return T(1.0 / double(d.time_cap ? std::min(t, d.time_cap) : t));
+}
 
 // What the loop over the steps must know of a cell.
 template <class T>
@@ -130,8 +137,7 @@ struct LSTM {
   static void forward(const Options& o, const Direction<T>& d, const Row<T>& r) {
     const int h = o.hidden;
     const int64_t at = r.row * h + r.first, wide = r.row * PARTS * h + r.first;
-    const T t = inverse_t(d, r.row);
-    forward(pull_of<T>(o), aim_of<hard>(t), aim_of<hard>(T(1) - t), aim_of<hard>(T(1)), T(0.25 * o.strength), T(o.extra), from(d.a, r.first), h,
+    forward(pull_of<T>(o), aim_of<hard>(r.inverse_t), aim_of<hard>(T(1) - r.inverse_t), aim_of<hard>(T(1)), T(0.25 * o.strength), T(o.extra), from(d.a, r.first), h,
             r.xi, r.count, r.c_before + r.first, d.z + wide, d.kept_of(r.row, r.sequence, PARTS * h) + r.first, d.cell + at, d.out + at);
   }
 
@@ -182,7 +188,7 @@ struct GRU {
   static void forward(const Options& o, const Direction<T>& d, const Row<T>& r) {
     const int h = o.hidden;
     const int64_t wide = r.row * PARTS * h + r.first;
-    forward(pull_of<T>(o), aim_of<hard>(T(1)), aim_of<hard>(T(1) - inverse_t(d, r.row)), T(0.25 * o.strength), T(o.extra), from(d.a, r.first), h,
+    forward(pull_of<T>(o), aim_of<hard>(T(1)), aim_of<hard>(T(1) - r.inverse_t), T(0.25 * o.strength), T(o.extra), from(d.a, r.first), h,
             r.xi, r.count, r.h_before + r.first, d.z + wide, d.kept_of(r.row, r.sequence, PARTS * h) + r.first, d.out + r.row * h + r.first);
   }
 

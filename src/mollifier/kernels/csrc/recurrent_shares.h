@@ -36,16 +36,18 @@ struct Blocks {
 
 // Where each step's rows begin, and which row of the step before each row goes on from.
 struct Steps {
-  std::vector<int64_t> first, sizes;
+  std::vector<int64_t> first, sizes, lengths;
   int count, ahead;
   Steps(const Options& o, const int64_t* given, bool reverse) : first(o.steps + 1, 0), sizes(given, given + o.steps), count(o.steps) {
     for (int t = 0; t < count; ++t) first[t + 1] = first[t] + sizes[t];
     ahead = reverse ? -1 : 1;
+    for (int64_t k = 0; k < o.batch; ++k) lengths.push_back(std::partition_point(sizes.begin(), sizes.end(), [&](int64_t size) { return size > k; }) - sizes.begin());
   }
   int at(int number) const { return ahead < 0 ? count - 1 - number : number; }
   int64_t size(int t) const { return t < 0 || t >= count ? 0 : sizes[t]; }
   int64_t going(int t) const { return std::min(size(t), size(t - ahead)); }                 // rows that have a row before them
   int64_t before(int t, int64_t k) const { return k < going(t) ? first[t - ahead] + k : -1; }  // that row, or -1: it begins here
+  int64_t position(int t, int64_t k) const { return ahead < 0 ? lengths[k] - t : t + 1; }  // in the direction of reading, from 1
   bool ends(int t, int64_t k) const { return k >= size(t + ahead); }
 };
 

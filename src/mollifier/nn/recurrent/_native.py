@@ -7,22 +7,36 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mollifier import kernels
+from mollifier.kernels import PLACES, Clock
 from mollifier.nn.copy import Copy
-from mollifier.nn.recurrent._layer import LayerMollifier, kind_and_gate
-from mollifier.nn.recurrent._sequence import State
+from mollifier.nn.recurrent._layer import LayerMollifier, RecurrentMollifier, kind_and_gate
+from mollifier.nn.recurrent._sequence import State, positions
 
 
-def serves(module: nn.RNNBase, layer: LayerMollifier | None, rows: Tensor) -> bool:
-    """Can the kernels run this layer (None: a plain one) on these rows, here and now?"""
+def serves(module: nn.RNNBase, rows: Tensor) -> bool:
+    """Can the kernels run layers of this module on these rows, here and now?"""
     return (
-        kernels.eager_serves(rows)  # where these may run, so may the native ones
-        and rows.dtype in (torch.float32, torch.float64)
-        and module.mode in ("LSTM", "GRU")
+        module.mode in ("LSTM", "GRU")
         and not module.proj_size
-        and (layer is None or (layer.sampled() and not (layer.options.gates and layer.options.unbiased_gates)))
-        and not torch.is_autocast_enabled("cpu")
+        and kernels.eager_serves(rows)  # where these may run, so may the native ones
+        and rows.dtype in (torch.float32, torch.float64)
         and rows.dtype == module.weight_ih_l0.dtype
+        and not torch.is_autocast_enabled("cpu")
     )
+
+
+def takes(layer: LayerMollifier | None) -> bool:
+    """Do they know this layer's noise? None is a plain one."""
+    return layer is None or (layer.sampled() and not (layer.options.gates and layer.options.unbiased_gates))
+
+
+def clock(added: RecurrentMollifier, layer: LayerMollifier, given: bool, direction: int, training: bool) -> Clock:
+    """What t is, as `inverse_time` has it for the reference."""
+    options, cap = added.options, added.options.time_cap or 0
+    if options.time == "annealing":
+        return Clock(max(1, int(layer.clock)), 0, cap)
+    carried = options.carry_time and given and direction == 0
+    return Clock(0, int(added.time[int(training)]) if carried else 0, cap)
 
 
 def copies(layer: LayerMollifier | None, rows: Tensor, directions: int) -> list[Copy | None]:
@@ -39,16 +53,14 @@ def directions(
     rows: Tensor,
     sizes: list[int],
     states: list[State],
-    inverses: list[Tensor | None],
+    clocks: list[Clock],
     copies: list[Copy | None],
 ) -> list[tuple[Tensor, State]]:
     """Of these directions of a layer the output rows and the final state, as the reference loop gives them but for the draws.
 
     Where one of its copies is given, the output is what that makes of it.
     """
-    parts = [
-        _part(module, layer, *each) for each in zip(indices, [sizes] * len(indices), states, inverses, strict=True)
-    ]
+    parts = [_part(module, layer, *each) for each in zip(indices, [sizes] * len(indices), states, clocks, strict=True)]
     if not kernels.has_product(rows.dtype):
         return [_eager(module, rows, part) for part in parts]
     for part, copy in zip(parts, copies, strict=True):
@@ -63,10 +75,10 @@ def one_direction(
     rows: Tensor,
     sizes: list[int],
     state: State,
-    inverse_t: Tensor | None,
+    clock: Clock = PLACES,
 ) -> tuple[Tensor, State]:
     """One of them."""
-    return directions(module, layer, [index], rows, sizes, [state], [inverse_t], [None])[0]
+    return directions(module, layer, [index], rows, sizes, [state], [clock], [None])[0]
 
 
 def _part(
@@ -75,26 +87,29 @@ def _part(
     index: int,
     sizes: list[int],
     state: State,
-    inverse_t: Tensor | None,
+    clock: Clock,
 ) -> kernels.Part:
     reverse = module.bidirectional and index % 2 == 1
     w_ih, w_hh, *biases = (getattr(module, name) for name in module._all_weights[index])
-    cell = kernels.Cell(kind_and_gate(module)[1] == "hard_sigmoid", sizes=sizes, reverse=reverse)
+    cell = kernels.Cell(kind_and_gate(module)[1] == "hard_sigmoid", sizes=sizes, reverse=reverse, clock=clock)
     a = None
     if layer is not None:
         cell.mollify(float(layer.level), layer.options.c, layer.options.push, layer.options.gates, layer.a is not None)
         if layer.a is not None:
             a = layer.a[int(reverse)] if module.bidirectional else layer.a.squeeze(0)
     b_ih, b_hh = biases if module.bias else (None, None)
-    return kernels.Part(cell, state, (w_ih, w_hh, b_ih, b_hh), a, inverse_t)
+    return kernels.Part(cell, state, (w_ih, w_hh, b_ih, b_hh), a)
 
 
 def _eager(module: nn.RNNBase, rows: Tensor, part: kernels.Part) -> tuple[Tensor, State]:
     w_ih, w_hh, b_ih, b_hh = part.weights
+    cell, time = part.cell, None
+    if cell.gates:
+        time = cell.clock.inverse(positions(cell.sizes, int(cell.reverse), rows.device))[:, None]
     if module.mode == "LSTM":
         x = F.linear(rows, w_ih, None if b_ih is None or b_hh is None else b_ih + b_hh)
-        out, *final = kernels.eager_lstm_layer(x, part.state, w_hh, part.a, part.time, part.cell)
+        out, *final = kernels.eager_lstm_layer(x, part.state, w_hh, part.a, time, cell)
     else:
         x = F.linear(rows, w_ih, b_ih)
-        out, *final = kernels.eager_gru_layer(x, part.state, w_hh, b_hh, part.a, part.time, part.cell)
+        out, *final = kernels.eager_gru_layer(x, part.state, w_hh, b_hh, part.a, time, cell)
     return out, tuple(final)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mollifier import functional
+from mollifier import functional, kernels
 from mollifier.activations import Activation, activation, hard_sigmoid
 from mollifier.functional import Gate, Noise
 from mollifier.nn.copy import Copy
@@ -129,24 +129,27 @@ def run(module: nn.RNNBase, added: RecurrentMollifier | None, sequence: Sequence
     rows, finals = sequence.rows, []
     one_mask = added is not None and added.options.copy_mask == "sequence"
     batch, examples = sequence.sizes[0], sequence.examples() if one_mask else None
-    positions = [sequence.positions(direction) for direction in range(directions)] if added is not None else []
     initial: list[State] = list(zip(*(part.unbind() for part in sequence.state), strict=True))
-    inverses: list[Tensor | None] = [None] * directions  # the same for all layers, but for the annealing step of each
+    native = _native.serves(module, rows)
     for number in range(module.num_layers):
         layer = added.layer(number) if added is not None else None
         noisy = layer if layer is not None and layer.active else None
         indices = list(range(number * directions, (number + 1) * directions))
         states = initial[indices[0] : indices[-1] + 1]
-        if added is not None and noisy is not None and (inverses[0] is None or added.options.time == "annealing"):
-            inverses = [
-                inverse_time(added, noisy, positions[direction], sequence, direction, module.training)
-                for direction in range(directions)
-            ]
         copies: list[Copy | None] = [None] * directions
-        if _native.serves(module, noisy, rows):
-            copies = _native.copies(noisy, rows, directions)
-            found = _native.directions(module, noisy, indices, rows, sequence.sizes, states, inverses, copies)
+        if native and _native.takes(noisy):
+            copies, clocks = _native.copies(noisy, rows, directions), [kernels.PLACES] * directions
+            if added is not None and noisy is not None:
+                given = added, noisy, sequence.given
+                clocks = [_native.clock(*given, direction, module.training) for direction in range(directions)]
+            found = _native.directions(module, noisy, indices, rows, sequence.sizes, states, clocks, copies)
         else:
+            inverses: list[Tensor | None] = [None] * directions
+            if added is not None and noisy is not None:
+                inverses = [
+                    inverse_time(added, noisy, sequence.positions(direction), sequence, direction, module.training)
+                    for direction in range(directions)
+                ]
             found = reference(module, noisy, indices, rows, sequence.sizes, states, inverses)
         outputs = []
         for direction, (out, final) in enumerate(found):

@@ -41,18 +41,23 @@ class Sequence:
         return torch.cat([torch.arange(size, device=device) for size in self.sizes])
 
     def positions(self, direction: int) -> Tensor:
-        """The step that each row is, from 1 within its own sequence, in the direction of reading."""
-        device, count = self.rows.device, len(self.sizes)
-        if self.sizes[-1] == self.sizes[0]:
-            order = torch.arange(count, device=device)
-            order = order + 1 if direction == 0 else count - order
-            return order.repeat_interleave(self.sizes[0])
-        steps = [torch.full((size,), number, device=device) for number, size in enumerate(self.sizes, 1)]
-        if direction == 0:
-            return torch.cat(steps)
-        sizes = torch.tensor(self.sizes, device=device)
-        lengths = (sizes[None, :] > torch.arange(self.sizes[0], device=device)[:, None]).sum(1)
-        return torch.cat([lengths[: len(step)] - step + 1 for step in steps])
+        """The step that each row is, see `positions`."""
+        return positions(self.sizes, direction, self.rows.device)
+
+
+def positions(sizes: list[int], direction: int, device: torch.device) -> Tensor:
+    """The step that each row is, from 1 within its own sequence, in the direction of reading."""
+    count = len(sizes)
+    if sizes[-1] == sizes[0]:
+        order = torch.arange(count, device=device)
+        order = order + 1 if direction == 0 else count - order
+        return order.repeat_interleave(sizes[0])
+    steps = [torch.full((size,), number, device=device) for number, size in enumerate(sizes, 1)]
+    if direction == 0:
+        return torch.cat(steps)
+    each = torch.tensor(sizes, device=device)
+    lengths = (each[None, :] > torch.arange(sizes[0], device=device)[:, None]).sum(1)
+    return torch.cat([lengths[: len(step)] - step + 1 for step in steps])
 
 
 def read(module: nn.RNNBase, input: Any, hx: Any, plain: Callable[[Any, Any], Any]) -> Sequence:
