@@ -46,13 +46,14 @@ def training(model: nn.Module, inputs: int, batch: int = 128) -> Step:
 
 
 class at:  # noqa: N801
-    """The step at this level, which is set before the clock starts."""
+    """The step at this level, as in the midst of training there: one goes before, while the clock stands."""
 
     def __init__(self, level: float, model: nn.Module, step: Step) -> None:
         self.level, self.model, self.step = level, model, step
 
     def prepare(self) -> None:
         mollifier.set_level(self.model, self.level)
+        self.step()
 
     def __call__(self) -> None:
         self.step()

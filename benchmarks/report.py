@@ -103,8 +103,10 @@ def plot(growth: Rows, path: Path) -> None:
         axis.fill_between(sizes, [row["low"] for row in rows], [row["high"] for row in rows], alpha=0.2, color="teal")
         axis.plot(sizes, [row["ratio"] for row in rows], marker="o", color="teal")
         axis.axhline(1.0, color="grey", linewidth=0.8)
-        axis.set(xscale="log", xlabel=kind, ylim=(0, None))
+        axis.set(xscale="log", xlabel=kind)
         axis.set_xticks(sizes, [str(size) for size in sizes])
         axis.minorticks_off()
-    axes[0].set_ylabel("time / plain")
+    axes[0].set(
+        ylabel="time / plain", ylim=(0, 1.05 * max(row["high"] for row in growth if row["line"].split()[0] in kinds))
+    )
     figure.savefig(path, dpi=100)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -18,6 +19,8 @@ from mollifier.kernels._unit import once
 SPARSE_FROM = 0.75
 SPARSE_WEIGHT = 1 << 18
 DENSE, SPARSE, COPY = range(3)
+# Bytes that are asked for at once. Beyond 32 MiB glibc asks the system anew at every step, which costs more than the step's arithmetic.
+LOT = 30 << 20
 # `struct Layer` of chain.cpp
 _pack = struct.Struct("=7Q3qQ2d3q").pack
 
@@ -62,8 +65,24 @@ def fused_chain(x: Tensor, links: list[Link]) -> Tensor:
     """φ of φ of … φ(x), the first link first."""
     if not torch.is_grad_enabled():
         return _forward(x, links, False)[0]
-    tensors = [tensor for link in links for tensor in link[:3]]
-    return cast(Tensor, _Chain.apply(x, links, *tensors))  # type: ignore[no-untyped-call]
+    for some in _lots(links, x.numel() // x.shape[-1] * x.element_size()):
+        tensors = [tensor for link in some for tensor in link[:3]]
+        x = cast(Tensor, _Chain.apply(x, some, *tensors))  # type: ignore[no-untyped-call]
+    return x
+
+
+def _lots(links: list[Link], column: int) -> Iterator[list[Link]]:
+    """The links in lots that keep no more than `LOT` bytes; a unit of one link keeps three columns."""
+    some: list[Link] = []
+    size = 0
+    for link in links:
+        mine = 3 * column * len(link.weight)
+        if some and size + mine > LOT:
+            yield some
+            some, size = [], 0
+        some.append(link)
+        size += mine
+    yield some
 
 
 def _whole(size: int) -> int:

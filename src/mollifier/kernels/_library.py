@@ -124,7 +124,7 @@ def info() -> Info:
         return Info("reference", why, ("reference: everything",))
     cases = (
         f"the unit (noisy activation and copy): {', '.join(sorted(BUILT_IN))}",
-        "whole sequences of LSTM and GRU layers, sigmoid or hard-sigmoid gates, in float32 and float64",
+        "whole sequences of LSTM and GRU layers, sigmoid or hard-sigmoid gates, in float32 and float64; also expected values, where no derivative is taken",
     )
     rest = "reference: all else (expected values, frozen noise, accelerators, torch.func, registered activations, "
     rest += "unbiased gates, proj_size)"

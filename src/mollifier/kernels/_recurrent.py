@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mollifier.functional import Push
+from mollifier.functional import HALF_NORMAL_MEAN, Push
 from mollifier.kernels._library import draw_seeds, library
 from mollifier.kernels._unit import once, strength
 
@@ -19,7 +19,7 @@ GIVEN = ("h0", "c0", "w_ih", "w_hh", "b_ih", "b_hh", "a")
 
 
 # `struct Options` and `struct Direction` of recurrent_cells.h
-_options = struct.Struct("=7i4x3d").pack
+_options = struct.Struct("=8i3d").pack
 _direction = struct.Struct("=6qd2Q28Q").pack
 POINTERS = (
     *("x", "w_ih", "w_hh", "b_ih", "b_hh", "a", "h0", "c0"),
@@ -64,6 +64,7 @@ class Cell:
         reverse: Read backward?
         gates: Hold the gates?
         activations: Push the activations?
+        expected: Is the noise its mean, instead of drawn?
         level: p.
         strength: Of the push: c p, or c p / (1 - p).
         line: Is the activation its tangent (odds at p = 1)?
@@ -76,6 +77,7 @@ class Cell:
     reverse: bool
     gates: bool = False
     activations: bool = False
+    expected: bool = False
     level: float = 0.0
     strength: float = 0.0
     line: bool = False
@@ -147,9 +149,9 @@ def _run(backward: bool, keep: bool, cells: list[Cell], seeds: list[tuple[int, i
     assert rows is not None
     assert h0 is not None
     options = _options(
-        *(first.hard, first.gates, first.activations),
+        *(first.hard, first.gates, first.activations, first.expected),
         *(len(first.sizes), len(h0), rows.shape[1], h0.shape[1]),
-        *(first.level, first.strength, 1e30 if first.line else 0.0),
+        *(first.level, first.strength * (HALF_NORMAL_MEAN if first.expected else 1.0), 1e30 if first.line else 0.0),
     )
     directions = b"".join(
         _direction(
@@ -165,7 +167,7 @@ def _run(backward: bool, keep: bool, cells: list[Cell], seeds: list[tuple[int, i
 
 def _seeds(cells: list[Cell]) -> list[tuple[int, int]]:
     """For each direction that of its noise and that of its copy; those that draw nothing take none from the generator."""
-    noisy = [cell.gates or cell.activations for cell in cells]
+    noisy = [(cell.gates or cell.activations) and not cell.expected for cell in cells]
     copied = [cell.copied is not None for cell in cells]
     drawn = iter(draw_seeds(sum(noisy) + sum(copied)))
     noise = [next(drawn) if each else 0 for each in noisy]

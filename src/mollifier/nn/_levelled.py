@@ -93,6 +93,10 @@ class Levelled(nn.Module):
             self.active and self.frozen is None and (self.train_noise if self.training else self.eval_noise) == "sample"
         )
 
+    def expected(self) -> bool:
+        """Is its mean taken for the noise at this moment?"""
+        return self.active and (self.train_noise if self.training else self.eval_noise) == "expected"
+
     def normal(self, like: Tensor) -> Noise | Tensor:
         """Noise of the push."""
         return self.noise(normal_like, like)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from mollifier import functional, kernels
 from mollifier.activations import Activation, activation as find, add, hard_sigmoid
 from mollifier.functional import Noise, Push
+from mollifier.kernels import Spec
 from mollifier.nn._levelled import Levelled
 
 
@@ -66,13 +67,14 @@ class NoisyActivation(Levelled):
             if kernels.compiled_serves(x):
                 levels = self.level, self.level
                 return kernels.compiled_unit(x, None, self.a, self.activation, levels, self.c, self.push, self.unit_dim)
-            # at 0 the reference is torch's own activation, bit for bit
-            if kernels.serves(x) and float(self.level) > 0.0:
-                act = kernels.struct(self.activation)
-                spec = kernels.Spec(act, float(self.level), self.c, self.push, self.unit_dim)
-                return kernels.fused_unit(x, None, self.a, spec)
-            if kernels.eager_serves(x) and float(self.level) > 0.0:
-                eager = kernels.EagerSpec(self.activation, float(self.level), self.c, self.push)
+            if kernels.eager_serves(x):  # on the CPU, where nobody waits for the level
+                level = float(self.level)
+                if level <= 0.0:
+                    return self.idle(self.activation.f(x))
+                if kernels.serves(x):
+                    act = kernels.struct(self.activation)
+                    return kernels.fused_unit(x, None, self.a, Spec(act, level, self.c, self.push, self.unit_dim))
+                eager = kernels.EagerSpec(self.activation, level, self.c, self.push)
                 return kernels.eager_unit(x, None, self.a_for(x), eager)
         return functional.noisy_activation(
             x,

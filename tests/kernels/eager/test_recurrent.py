@@ -89,6 +89,31 @@ def test_at_a_real_size(kind):
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("level", [0.2, 0.9, 1.0])
+@pytest.mark.parametrize("push", ["paper", "odds"])
+def test_expected_values_without_a_derivative_are_those_of_the_reference(kind, level, push, monkeypatch):
+    torch.manual_seed(1)
+    options = mollifier.nn.RecurrentOptions(push=push)
+    module = getattr(mollifier.nn, f"Mollified{kind}")(
+        9, 20, num_layers=2, bidirectional=True, level=level, options=options, dtype=torch.float64
+    ).eval()
+    x = nn.utils.rnn.pack_padded_sequence(torch.randn(7, 3, 9, dtype=torch.float64), [7, 4, 1])
+    calls, before = [], torch.get_rng_state()
+    run = _native.directions
+    monkeypatch.setattr(_native, "directions", lambda *given: calls.append(given) or run(*given))
+    with torch.no_grad():
+        (out, *_), state = module(x)
+    by_kernels = 2 if level < 1.0 else 0
+    assert len(calls) == by_kernels
+    (wanted, *_), wanted_state = module(x)  # with derivatives
+    assert len(calls) == by_kernels
+    assert wanted.requires_grad
+    both = zip((out, *state), (wanted, *wanted_state), strict=True)
+    assert all(torch.allclose(one, two, rtol=1e-10, atol=1e-12) for one, two in both)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_gradcheck(kind):
     module = getattr(mollifier.nn, f"Mollified{kind}")(3, 4, level=0.5, dtype=torch.float64)
     x = torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)

@@ -59,7 +59,7 @@ struct Layer {
                            wide);
 
     pack_parts(d.w_hh, h, weights);
-    std::vector<float> xi(size_t(c.gates + c.activations) * BLOCK * W, 0.0f);
+    std::vector<float> xi(size_t(c.gates + c.activations) * BLOCK * W, o.expected ? 1.0f : 0.0f);
     for (int number = 0; number < o.steps; ++number) {
       const int t = steps.at(number);
       const int64_t going = steps.going(t);
@@ -89,7 +89,7 @@ struct Layer {
     const int first = blocks.unit(block), count = blocks.unit(block + 1) - first;
     const Seed key = seed_of(d.seed);
     const int from = o.gates ? 0 : c.gates, to = o.activations ? c.gates + c.activations : c.gates;
-    for (int part = from; part < to; ++part)
+    for (int part = from; part < to && !o.expected; ++part)
       normal_chunk(key, uint32_t((row * (c.gates + c.activations) + part) * h + first), count, xi + part * count);
     c.forward(o, d, {row, k, inverse_t(d, steps.position(t, k)), state(d.out, d.h0, t, k), d.c0 ? state(d.cell, d.c0, t, k) : nullptr, first, count, xi, nullptr});
     if (d.copies) copy(row, first, count);

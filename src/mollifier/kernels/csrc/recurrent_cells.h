@@ -15,8 +15,9 @@ namespace mollifier {
 
 constexpr double HALF_NORMAL_MEAN = 0.79788456080286535588;
 
+// expected: is |xi| its mean? Then strength has been multiplied by it.
 struct Options {
-  int32_t hard, gates, activations;
+  int32_t hard, gates, activations, expected;
   int32_t steps, batch, inputs, hidden;
   double level, strength, extra;
 };
@@ -84,7 +85,7 @@ T aim_of(T gamma) {
   return std::log(g / (T(1) - g));
 }
 
-template <class T> T pull_of(const Options& o) { return o.gates ? T(o.level / HALF_NORMAL_MEAN) : T(0); }
+template <class T> T pull_of(const Options& o) { return o.gates ? T(o.expected ? o.level : o.level / HALF_NORMAL_MEAN) : T(0); }
 template <class T>
 T inverse_t(const Direction<T>& d, int64_t position) {
   const int64_t t = d.time ? d.time : d.time_before + position;

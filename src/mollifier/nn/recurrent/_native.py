@@ -26,8 +26,16 @@ def serves(module: nn.RNNBase, rows: Tensor) -> bool:
 
 
 def takes(layer: LayerMollifier | None) -> bool:
-    """Do they know this layer's noise? None is a plain one."""
-    return layer is None or (layer.sampled() and not (layer.options.gates and layer.options.unbiased_gates))
+    """Do they know this layer's noise? None is a plain one.
+
+    Expected values they know below level 1, where a gate is its target itself, and where nobody takes a derivative: who does
+    may want the second, too, which they do not have.
+    """
+    if layer is None:
+        return True
+    if layer.options.gates and layer.options.unbiased_gates:
+        return False
+    return layer.sampled() or (layer.expected() and not torch.is_grad_enabled() and float(layer.level) < 1.0)
 
 
 def clock(added: RecurrentMollifier, layer: LayerMollifier, given: bool, direction: int, training: bool) -> Clock:
@@ -95,6 +103,7 @@ def _part(
     a = None
     if layer is not None:
         cell.mollify(float(layer.level), layer.options.c, layer.options.push, layer.options.gates, layer.a is not None)
+        cell.expected = layer.expected()
         if layer.a is not None:
             a = layer.a[int(reverse)] if module.bidirectional else layer.a.squeeze(0)
     b_ih, b_hh = biases if module.bias else (None, None)
