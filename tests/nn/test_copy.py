@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mollifier import kernels
 from mollifier.nn import Copy
 from mollifier.nn._levelled import FrozenNoise
 
@@ -148,3 +149,12 @@ def test_wrong_arguments_are_named():
         Copy(unit_dim=1)
     with pytest.raises(ValueError, match=r"projection='never': expected .*'auto'.*'always'"):
         Copy(projection="never")
+
+
+@pytest.mark.skipif(kernels.info().backend == "reference", reason="the reference never looks at the level")
+def test_a_level_that_has_reached_0_copies_nothing_though_the_module_is_not_told():
+    copy, below, above = Copy(level=0.5), torch.randn(4, 3), torch.randn(4, 3)
+    copy.level.zero_()
+    before = torch.get_rng_state()
+    assert copy(below, above) is above
+    assert torch.equal(torch.get_rng_state(), before)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from mollifier import kernels
 from mollifier.activations import activation, names
 from mollifier.functional import noisy_activation
 from mollifier.nn import HardSigmoid, NoisyActivation
@@ -123,3 +124,12 @@ def test_hard_sigmoid_is_the_papers():
     assert HardSigmoid()(x).tolist() == [0.0, 0.0, 0.25, 0.5, 0.75, 1.0, 1.0]
     unit = NoisyActivation(HardSigmoid(), 7, c=1e6).eval()
     torch.testing.assert_close(unit(x), 0.25 * x + 0.5)
+
+
+@pytest.mark.skipif(kernels.info().backend == "reference", reason="the reference never looks at the level")
+def test_a_level_that_has_reached_0_draws_nothing_though_the_module_is_not_told():
+    unit, x = NoisyActivation("sigmoid", units=3, level=0.5), torch.randn(4, 3)
+    unit.level.zero_()
+    before = torch.get_rng_state()
+    assert torch.equal(unit(x), torch.sigmoid(x))
+    assert torch.equal(torch.get_rng_state(), before)

@@ -233,3 +233,26 @@ def test_seeds_drawn_together_are_those_drawn_one_by_one():
     torch.manual_seed(4)
     assert together == [draw_seed() for _ in range(20)]
     assert draw_seeds(0) == []
+
+
+def test_in_lots_it_is_the_same(monkeypatch):
+    torch.manual_seed(1)
+    layers = [
+        Layer(wider, level, "sigmoid", "paper", True, False, False, True)
+        for wider, level in ((3, 0.5), (0, 0.9), (2, 1.0), (0, 0.3))
+    ]
+    links, x = made(layers, 6, torch.float32), torch.randn(5, 6, requires_grad=True)
+    inputs = [x, *(tensor for link in links for tensor in link[:3])]
+
+    def results():
+        torch.manual_seed(2)
+        out = kernels.fused_chain(x, links)
+        return [out, *torch.autograd.grad(out.square().sum(), inputs)], out.grad_fn
+
+    whole, node = results()
+    columns = 5 * 4 * 3
+    monkeypatch.setattr(_chain, "LOT", columns * (9 + 9))  # the first two keep that much
+    lots, last = results()
+    assert [len(some) for some in _chain._lots(links, 5 * 4)] == [2, 1, 1]
+    assert node.next_functions[0][0].name() != last.next_functions[0][0].name()
+    assert all(torch.equal(one, two) for one, two in zip(whole, lots, strict=True))
