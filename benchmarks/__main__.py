@@ -37,24 +37,28 @@ KEEPING = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str
 EAGER = ("Pentomino", "LSTM 200")
 
 
-def one_run(run: int) -> list[dict[str, Any]]:
-    """Every line on one and on two threads, each in its own process."""
+def one_run(run: int, only: list[str]) -> list[dict[str, Any]]:
+    """These lines on one and on two threads, each in its own process."""
     rows = []
     for threads in (1, 2):
-        parts = [("native", line, "", {}) for line in LINES]
+        parts: list[tuple[str, str, str, dict[str, str]]] = [("native", line, "", {}) for line in LINES]
         parts += [("eager", line, "", {"MOLLIFIER_KERNELS": "eager"}) for line in EAGER]
         parts += [("native", line, ", memory kept", KEEPING) for line in ("LSTM 200", "LSTM 650")]
         for backend, line, suffix, environment in parts:
-            for each in process("benchmarks.lines", line, "--threads", str(threads), **environment):
+            found = process("benchmarks.lines", line, "--threads", str(threads), **environment) if line in only else []
+            for each in found:
                 each["line"] += suffix
                 rows.append({"run": run, "threads": threads, "backend": backend, **each})
-    rows += [{"run": run, "threads": 1, "backend": "native", **each} for each in process("benchmarks.engine")]
+    if "engine" in only:
+        rows += [{"run": run, "threads": 1, "backend": "native", **each} for each in process("benchmarks.engine")]
     return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=3)
+    parts = [*LINES, "engine"]
+    parser.add_argument("--only", nargs="+", choices=parts, help="time these again; the others are as they were")
     parser.add_argument("--growth", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results.json")
     given = parser.parse_args()
@@ -69,8 +73,12 @@ def main() -> None:
             )
     machine = {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "errors": off}
     results: dict[str, Any] = {"machine": machine, "rows": [], "growth": []}
+    if given.only:
+        old = json.loads(given.out.read_text())
+        again = tuple(name.removesuffix("s") for name in given.only)  # "units" are lines called "unit …"
+        results |= {"growth": old["growth"], "rows": [row for row in old["rows"] if not row["line"].startswith(again)]}
     for run in range(given.runs):
-        results["rows"] += one_run(run)
+        results["rows"] += one_run(run, given.only or parts)
         write_atomically(given.out, json.dumps(results, indent=1).encode())
         print(report.text(results["rows"], run), flush=True)
     if given.growth:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import mollifier
-from benchmarks.models import DropPath, at, mlp, mollified, sequence, training
+from benchmarks.models import DropPath, at, going, mlp, mollified, sequence, training
 from benchmarks.timing import Ratio, compare
 from mollifier import functional, kernels
 from mollifier.activations import activation
@@ -59,8 +59,8 @@ def network(name: str, inputs: int) -> list[Ratio]:
     plain = mlp(inputs)
     inner, whole = mollified(plain, whole=False), mollified(plain)
     steps: dict[str, Any] = {
-        "plain": training(plain, inputs),
-        "dropout 0.5": training(mlp(inputs, dropout=True), inputs),
+        "plain": going(training(plain, inputs)),
+        "dropout 0.5": going(training(mlp(inputs, dropout=True), inputs)),
     }
     for label, model in (("hidden layers", inner), ("all layers", whole)):
         step = training(model, inputs)

@@ -45,18 +45,29 @@ def training(model: nn.Module, inputs: int, batch: int = 128) -> Step:
     return step
 
 
-class at:  # noqa: N801
-    """The step at this level, as in the midst of training there: one goes before, while the clock stands."""
+class going:  # noqa: N801
+    """A step as in the midst of training: one goes before, while the clock stands."""
 
-    def __init__(self, level: float, model: nn.Module, step: Step) -> None:
-        self.level, self.model, self.step = level, model, step
+    def __init__(self, step: Step) -> None:
+        self.step = step
 
     def prepare(self) -> None:
-        mollifier.set_level(self.model, self.level)
         self.step()
 
     def __call__(self) -> None:
         self.step()
+
+
+class at(going):  # noqa: N801
+    """The same at this level."""
+
+    def __init__(self, level: float, model: nn.Module, step: Step) -> None:
+        super().__init__(step)
+        self.level, self.model = level, model
+
+    def prepare(self) -> None:
+        mollifier.set_level(self.model, self.level)
+        super().prepare()
 
 
 def sequence(module: nn.Module, size: int, steps: int, batch: int) -> Step:
