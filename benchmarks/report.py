@@ -29,6 +29,9 @@ BARS = {
 }
 
 
+ORDER = ["unit", "Pentomino", "parity", "LSTM", "GRU", "engine"]  # of the table
+
+
 def text(rows: Rows, run: int) -> str:
     """One run, to read on the screen."""
     lines = [f"run {run + 1}"]
@@ -47,7 +50,9 @@ def table(rows: Rows) -> str:
     """The medians of all runs as a Markdown table, with the span of the runs."""
     lines = ["| | | | 1 thread | 2 threads | must |", "|---|---|---|---|---|---|"]
     keys = dict.fromkeys((row["line"], row["candidate"], row["backend"]) for row in rows)
-    for line, candidate, backend in keys:
+    for line, candidate, backend in sorted(
+        keys, key=lambda key: (key[2] == "eager", ORDER.index(key[0].split()[0].strip(",")))
+    ):
         cells = []
         for threads in (1, 2):
             ratios = [
