@@ -91,7 +91,8 @@ struct Layer {
     const int from = o.gates ? 0 : c.gates, to = o.activations ? c.gates + c.activations : c.gates;
     for (int part = from; part < to && !o.expected; ++part)
       normal_chunk(key, uint32_t((row * (c.gates + c.activations) + part) * h + first), count, xi + part * count);
-    c.forward(o, d, {row, k, inverse_t(d, steps.position(t, k)), state(d.out, d.h0, t, k), d.c0 ? state(d.cell, d.c0, t, k) : nullptr, first, count, xi, nullptr});
+    const T* c_before = d.c0 ? state(d.cell, d.c0, t, k) : nullptr;
+    c.forward(o, d, {row, k, inverse_t(d, steps.position(t, k)), state(d.out, d.h0, t, k), c_before, first, count, xi, nullptr});
     if (d.copies) copy(row, first, count);
     if (steps.ends(t, k)) {
       std::copy_n(d.out + row * h + first, count, d.final_h + k * h + first);

@@ -41,7 +41,10 @@ struct Steps {
   Steps(const Options& o, const int64_t* given, bool reverse) : first(o.steps + 1, 0), sizes(given, given + o.steps), count(o.steps) {
     for (int t = 0; t < count; ++t) first[t + 1] = first[t] + sizes[t];
     ahead = reverse ? -1 : 1;
-    for (int64_t k = 0; k < o.batch; ++k) lengths.push_back(std::partition_point(sizes.begin(), sizes.end(), [&](int64_t size) { return size > k; }) - sizes.begin());
+    for (int64_t k = 0; k < o.batch; ++k) {
+      const auto end = std::partition_point(sizes.begin(), sizes.end(), [&](int64_t size) { return size > k; });
+      lengths.push_back(end - sizes.begin());
+    }
   }
   int at(int number) const { return ahead < 0 ? count - 1 - number : number; }
   int64_t size(int t) const { return t < 0 || t >= count ? 0 : sizes[t]; }
