@@ -16,13 +16,14 @@ import difflib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, wraps
 from types import FunctionType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import handle_torch_function, has_torch_function
 
 Options = Mapping[str, Any]
 
@@ -79,6 +80,27 @@ _FUNCTIONS: dict[Callable[..., Any], str] = {}
 _METHODS: dict[str, str] = {}
 
 
+def visible(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Make calls of a Python function visible to torch's function modes, as those of torch's own functions are.
+
+    >>> @visible
+    ... def double(x):
+    ...     return 2 * x
+    >>> double(torch.ones(1))
+    tensor([2.])
+    """
+
+    @wraps(function)
+    def call(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if has_torch_function((x,)):  # also while a mode is active
+            result: Tensor = handle_torch_function(call, (x,), x, *args, **kwargs)
+            return result
+        return function(x, *args, **kwargs)
+
+    return call
+
+
+@visible
 def hard_sigmoid(x: Tensor) -> Tensor:
     """The paper's hard-sigmoid, ``clip(0.25 x + 0.5, 0, 1)``: the sigmoid's own tangent, clipped."""
     return (0.25 * x + 0.5).clamp(0.0, 1.0)
@@ -172,6 +194,24 @@ def of_function(function: Any, args: tuple[Any, ...] = (), kwargs: Options | Non
     return _build(name, {key: value for key, value in options.items() if key in _TABLE[name].options})
 
 
+def function_name(function: Any) -> str | None:
+    """The name of the activation that a function, or a method of tensors, computes; None for all others.
+
+    >>> function_name(torch.Tensor.relu), function_name(torch.exp)
+    ('relu', None)
+    """
+    return _FUNCTIONS.get(function)
+
+
+def function_names() -> set[str]:
+    """The words by which activations are called in code: names of functions and methods.
+
+    >>> {"relu", "tanh_", "softplus"} <= function_names()
+    True
+    """
+    return {str(getattr(function, "__name__", "")) for function in _FUNCTIONS} | set(_METHODS)
+
+
 def python_functions() -> tuple[Callable[..., Any], ...]:
     """Those of the table's functions that are written in Python, as the user's own mostly are."""
     return tuple(function for function in _FUNCTIONS if isinstance(function, FunctionType))
@@ -197,6 +237,7 @@ def add(
     _MODULES.update({kind: (name, fixed) for kind, fixed in (modules or {}).items()})
     _FUNCTIONS.update(dict.fromkeys((f, *functions), name))
     _METHODS.update(dict.fromkeys(methods, name))
+    _FUNCTIONS.update({getattr(Tensor, method): name for method in methods})
 
 
 _HF = "transformers.activations."

@@ -9,6 +9,7 @@ from mollifier.convert._levels import (
 from mollifier.convert._mollify import (
     added_parameters as added_parameters,
     mollify as mollify,
+    plan as plan,
     plain_state_dict as plain_state_dict,
     restore as restore,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "levels",
     "mollify",
     "plain_state_dict",
+    "plan",
     "register",
     "report",
     "restore",

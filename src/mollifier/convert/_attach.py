@@ -10,19 +10,24 @@ from torch import Tensor, nn
 from mollifier.convert._blocks import Block, Noisy
 from mollifier.convert._levels import is_mollified
 from mollifier.convert._report import Row
+from mollifier.convert._structure import is_plain_sequential
+from mollifier.convert._classes import KEY
+from mollifier.convert._runs import RUNS, End, Run
 from mollifier.convert._spots import (
-    KEY,
     ActivationSpot,
+    BetweenSpot,
     BlockSpot,
     CellSpot,
     EncoderLayerSpot,
     EncoderSpot,
+    ForwardSpot,
+    LayerSpot,
     RecurrentSpot,
     SequentialSpot,
-    TracedSpot,
+    ShieldSpot,
     holder_of,
+    join_run,
     swap,
-    traced,
 )
 from mollifier.functional import Noise
 from mollifier.nn import Copy, NoisyActivation, RecurrentOptions
@@ -78,7 +83,7 @@ def make(model: nn.Module, blocks: list[Block], settings: Settings) -> tuple[lis
             layer = by_path[block.path].layer(block.layer)
             for part in [layer, *(layer.copies or [])]:
                 part.order = order
-            rows.append(Row(block.name, block.kind, layer.parts(), str(block.width), layer.copy_rule()))
+            rows.append(Row(block.name, block.kind, layer.parts(), str(block.width), layer.copy_rule(), order=order))
             continue
         parts = _feed_forward(model, block, settings)
         for piece in [parts.copy, *(parts.noisy or [])]:
@@ -86,7 +91,7 @@ def make(model: nn.Module, blocks: list[Block], settings: Settings) -> tuple[lis
                 piece.order = order
         shown = [f"{n.activation} ({n.units} a)" for n in block.noisy]
         rule = parts.copy.rule if parts.copy else "none"
-        rows.append(Row(block.name, block.kind, shown, str(block.width or ""), rule))
+        rows.append(Row(block.name, block.kind, shown, str(block.width or ""), rule, order=order))
         made.append(parts)
     return made, rows
 
@@ -115,21 +120,25 @@ def _where(model: nn.Module, block: Block) -> dict[str, Any]:
     return {"device": like.device, "dtype": like.dtype} if like is not None and like.is_floating_point() else {}
 
 
-def attach(model: nn.Module, made: list[Parts]) -> None:
-    """Put everything in its place."""
+def attach(model: nn.Module, made: list[Parts], inside: list[tuple[str, str]]) -> None:
+    """Put everything in its place; ``inside`` names the children that a forward calls, see `Planner`."""
     for parts in made:
+        block = parts.block
         if parts.recurrent is not None:
-            _attach_recurrent(model, parts.block.path, parts.recurrent)
-        if parts.copy is not None:
-            _attach_copy(model, parts.block, parts.copy)
-        for planned, noise in zip(parts.block.noisy, parts.noisy or [], strict=True):
-            _attach_noise(model, planned, noise)
+            _attach_recurrent(model, block.path, parts.recurrent)
+        elif block.members and parts.copy is not None:
+            _attach_run(model, block, parts.noisy[0] if parts.noisy else None, parts.copy)
+        else:
+            if parts.copy is not None:
+                _attach_copy(model, block, parts.copy)
+            for planned, noise in zip(block.noisy, parts.noisy or [], strict=True):
+                _attach_noise(model, planned, noise)
+    for owner, child in inside:
+        if isinstance(model.get_submodule(owner), ForwardSpot):
+            swap(model.get_submodule(child), ShieldSpot)
     for module in list(model.modules()):
-        nested = isinstance(module, nn.TransformerEncoder) and "use_nested_tensor" in module.__dict__
-        if nested and is_mollified(module):
+        if isinstance(module, nn.TransformerEncoder) and "use_nested_tensor" in module.__dict__ and is_mollified(module):
             swap(module, EncoderSpot)
-        if isinstance(module, TracedSpot):
-            traced(module)
 
 
 def _attach_recurrent(model: nn.Module, path: str, added: RecurrentMollifier) -> None:
@@ -138,21 +147,29 @@ def _attach_recurrent(model: nn.Module, path: str, added: RecurrentMollifier) ->
     swap(module, RecurrentSpot if isinstance(module, nn.RNNBase) else CellSpot)
 
 
+def _attach_run(model: nn.Module, block: Block, noise: NoisyActivation | None, copy: Copy) -> None:
+    layer, *between = map(model.get_submodule, block.members)
+    begun: list[Run] = layer.__dict__.get(RUNS, [])
+    run = begun[0] if begun else Run()
+    if not begun:
+        join_run(layer, run, LayerSpot)
+    for module in between:
+        if run not in module.__dict__.get(RUNS, []):
+            join_run(module, run, BetweenSpot)
+    module = model.get_submodule(block.end)
+    holder_of(module).add_end(End(noise, copy, block.function, run))
+    swap(module, ForwardSpot if block.end == block.path else ActivationSpot)
+    home = model.get_submodule(block.path)
+    if is_plain_sequential(home):
+        swap(home, SequentialSpot)
+
+
 def _attach_copy(model: nn.Module, block: Block, copy: Copy) -> None:
     module = model.get_submodule(block.path)
-    copy.train(module.training)
-    holder = holder_of(module)
-    if block.run is not None:
-        holder.add_copy(*block.run, copy)
-        swap(module, SequentialSpot)
-    elif block.site is not None:
-        holder.add_inner(f"copy_{block.site}", copy)
-        swap(module, TracedSpot)
-    else:
-        holder.copy = copy
-        swap(module, BlockSpot)
-        if isinstance(module, nn.TransformerEncoderLayer):
-            swap(module, EncoderLayerSpot)
+    holder_of(module).copy = copy.train(module.training)
+    swap(module, BlockSpot)
+    if isinstance(module, nn.TransformerEncoderLayer):
+        swap(module, EncoderLayerSpot)
 
 
 def _attach_noise(model: nn.Module, planned: Noisy, noise: NoisyActivation) -> None:
@@ -160,14 +177,14 @@ def _attach_noise(model: nn.Module, planned: Noisy, noise: NoisyActivation) -> N
     noise.train(module.training)
     holder = holder_of(module)
     if planned.attribute:
-        holder.add_inner(planned.attribute, noise)
+        holder.add_loose(planned.attribute, noise)
         holder.functions[planned.attribute] = module.__dict__[planned.attribute]
         module.__dict__[planned.attribute] = noise
         if isinstance(module, nn.TransformerEncoderLayer):
             swap(module, EncoderLayerSpot)
-    elif planned.site is not None:
-        holder.add_inner(f"act_{planned.site}", noise)
-        swap(module, TracedSpot)
+    elif planned.key:
+        holder.add_loose(planned.key, noise)
+        swap(module, ForwardSpot)
     else:
         holder.noise = noise
         swap(module, ActivationSpot)

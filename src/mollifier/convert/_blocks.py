@@ -10,14 +10,14 @@ from mollifier.convert._structure import Width
 
 @dataclass
 class Noisy:
-    """An activation to be made noisy: a module, an attribute of one (``attribute``) or a site in its forward (``site``)."""
+    """An activation to be made noisy: a module, an attribute of one (``attribute``) or a call in its methods (``key``)."""
 
     path: str
     activation: Activation
     units: int
     unit_dim: int
     attribute: str = ""
-    site: int | None = None
+    key: str = ""
 
 
 @dataclass
@@ -26,11 +26,12 @@ class Block:
 
     Attributes:
         path: The module that holds it.
-        kind: run, residual, named, activation or traced.
+        kind: run, residual, named, activation or recurrent.
         width: Of the copy path; None for no copy.
-        run: First and last index, in a Sequential.
-        site: Number of the site, in a traced forward.
-        label: What stands there, e.g. ``fc1, relu``.
+        label: What stands there, ``[0:1]`` in a Sequential or ``forward(fc1, relu)``.
+        members: Of a run: paths of its layer, and of what stands between it and the activation.
+        end: Of a run: path of the activation module, or of the module whose methods call the activation.
+        function: Of a run: name of the activation.
         layer: Number of the layer, in a recurrent module.
         noisy: The activations in it.
     """
@@ -38,22 +39,23 @@ class Block:
     path: str
     kind: str
     width: Width | None = None
-    run: tuple[int, int] | None = None
-    site: int | None = None
     label: str = ""
+    members: tuple[str, ...] = ()
+    end: str = ""
+    function: str = ""
     layer: int | None = None
     noisy: list[Noisy] = field(default_factory=list)
 
     @property
     def name(self) -> str:
         """As the report shows it."""
-        if self.run is not None:
-            return f"{self.path}[{self.run[0]}:{self.run[1]}]"
         if self.layer is not None:
             return f"{self.path or '(the model)'}, layer {self.layer + 1}"
-        return join(self.path, f"forward({self.label})") if self.label else self.path or "(the model)"
+        if self.label.startswith("["):
+            return f"{self.path}{self.label}"
+        return join(self.path, self.label) if self.label else self.path or "(the model)"
 
 
 def join(path: str, name: str) -> str:
     """``path.name``, also at the top."""
-    return f"{path}.{name}" if path else name
+    return f"{path}.{name}" if path and name else path or name

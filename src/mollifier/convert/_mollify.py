@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from mollifier.convert._attach import Settings, attach, make
 from mollifier.convert._levels import REPORT, levels
-from mollifier.convert._named import Pattern, named_blocks
+from mollifier.convert._classes import KEY, Spot, restored_class, unswap
+from mollifier.convert._named import Exclude, Excluded, Pattern, named_blocks
 from mollifier.convert._plan import Planner
-from mollifier.convert._report import Report
+from mollifier.convert._report import Report, report
 from mollifier.convert._shapes import watch
-from mollifier.convert._spots import KEY, Holder, Spot, unswap
+from mollifier.convert._spots import Holder
 from mollifier.functional import Noise
 from mollifier.nn import Copy, Levelled, RecurrentOptions
 from mollifier.nn.copy import Projection
@@ -41,7 +44,8 @@ def mollify(
     train_noise: Noise = "sample",
     eval_noise: Noise = "expected",
     recurrent: RecurrentOptions | None = None,
-    trace: bool = False,
+    exclude: Excluded | Iterable[Excluded] | None = None,
+    output: bool = False,
     example: Any = None,
 ) -> nn.Module:
     """Mollify a model in place: every unit copies the unit below with probability p, every activation is noisy.
@@ -71,7 +75,9 @@ def mollify(
         eval_noise: In eval().
         recurrent: How `nn.LSTM`, `nn.GRU`, `nn.RNN` and their cells are mollified; by default gates, activations and copy, as far as
             the arguments above ask for them.
-        trace: Trace each module's forward with torch.fx, to mollify what is called as a function in it.
+        exclude: What to leave alone: globs on module names or on the names of the report (``"forward(fc3, tanh)"``), module
+            types, predicates ``(name, module) -> bool``, or functions such as `torch.sigmoid`, one or several.
+        output: Mollify the activation whose result the model returns, too? By default it stays as it is, with the layer before it.
         example: An input (tensor, tuple of arguments or dict of keywords) to run the model on once, so that every shape, the
             number of a and the forward order are known and not only read from the structure.
 
@@ -83,15 +89,54 @@ def mollify(
         activations=activations, copy=blocks is not None, a=a, c=c, projection=projection
     )
     settings = Settings(c, a, residual, projection, level, train_noise, eval_noise, options)
-    auto = isinstance(blocks, str) and blocks == "auto"
-    named = set() if auto else named_blocks(model, blocks)
-    planner = Planner(model, activations, auto, named, trace, {} if example is None else watch(model, example))
-    planner.walk(model)
-    check(planner)
+    planner = _planned(model, activations, blocks, exclude, output, example)
     made, rows = make(model, planner.in_order(), settings)
-    attach(model, made)  # nothing can fail from here on
+    attach(model, made, planner.inside)  # nothing can fail from here on
     model.__dict__[REPORT] = Report(rows, planner.skipped)
     return model
+
+
+def plan(model: nn.Module, **options: Any) -> Report:
+    """Tell what `mollify` would do with these options, and leave the model, and the random numbers, as they are.
+
+        >>> import mollifier, torch
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+        >>> print(mollifier.plan(model))
+        mollified: 1 block
+         #  block  kind  units  copy  noisy activations  level
+         1  [0:1]  run   4 → 8  pad   tanh (8 a)         1
+        not mollified:
+          2 (Linear): output: what the model returns stays as it is; mollify it too with output=True
+        >>> mollifier.is_mollified(model)
+        False
+
+    Args:
+        model: Any module.
+        **options: Those of `mollify`.
+
+    Raises:
+        ValueError: As `mollify` does.
+    """
+    with torch.random.fork_rng():
+        return report(mollify(copy.deepcopy(model), **options))
+
+
+def _planned(
+    model: nn.Module,
+    activations: bool,
+    blocks: Literal["auto"] | Pattern | Iterable[Pattern] | None,
+    exclude: Excluded | Iterable[Excluded] | None,
+    output: bool,
+    example: Any,
+) -> Planner:
+    auto = isinstance(blocks, str) and blocks == "auto"
+    named = set() if auto else named_blocks(model, blocks)
+    seen = {} if example is None else watch(model, example)
+    planner = Planner(model, activations, auto, named, Exclude(model, exclude), seen)
+    planner.walk(model, output=not output)
+    planner.exclude.check()
+    check(planner)
+    return planner
 
 
 def _refuse(model: nn.Module) -> None:
@@ -113,7 +158,9 @@ def check(planner: Planner) -> None:
     paths: dict[nn.Module, list[str]] = {}
     for name, module in planner.model.named_modules(remove_duplicate=False):
         paths.setdefault(module, []).append(name)
-    touched = {block.path for block in planner.blocks} | {n.path for block in planner.blocks for n in block.noisy}
+    # (an activation may stand at the end of many runs: each has noise of its own)
+    touched = {block.members[0] if block.members else block.path for block in planner.blocks}
+    touched |= {noisy.path for block in planner.blocks for noisy in block.noisy if not block.members}
     shared = [" = ".join(map(repr, where)) for where in paths.values() if len(where) > 1 and touched & set(where)]
     if shared:
         raise ValueError(
@@ -157,9 +204,15 @@ def restore(model: nn.Module, *, force: bool = False) -> nn.Module:
                 "restore: the model was mollified with residual=True and trained with these connections; the plain network does not "
                 "have them. Deploy it as it is (at level 0 it draws no noise), or restore(model, force=True)."
             )
-    for module in spots:
-        unswap(module)
-        module.__dict__.pop(REPORT, None)
+    kinds = [restored_class(module) if isinstance(module, Spot) else type(module) for module in spots]
+    if None in kinds:
+        name = type(spots[kinds.index(None)]).__name__
+        raise ValueError(
+            f"restore: the class of a module was changed after mollify, to {name}, in a way that cannot be taken apart. "
+            "Undo that first, and restore after."
+        )
+    for module, kind in zip(spots, kinds, strict=True):
+        unswap(module, kind)
     return model
 
 

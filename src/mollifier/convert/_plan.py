@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from torch import fx, nn
+from torch import nn
 
 from mollifier.activations import activation, of_module
-from mollifier.convert import _structure as structure
+from mollifier.convert import _reasons as reasons, _structure as structure
 from mollifier.convert._blocks import Block, Noisy, join
+from mollifier.convert._forward import Call, Found, discover
+from mollifier.convert._named import Exclude
 from mollifier.convert._report import Skipped
 from mollifier.convert._shapes import Seen, seen_width
-from mollifier.convert._source import function_attributes, functional_calls
-from mollifier.convert._structure import Width
-from mollifier.convert._trace import Site, refused, trace
+from mollifier.convert._source import function_attributes, functional_calls, returned_children
+from mollifier.convert._structure import Width, affine_width
 from mollifier.nn import Levelled, MollifiedBlock
 from mollifier.nn.recurrent import CellForward, RecurrentForward
-
-OUTPUT_LAYER = "no activation follows it; the paper, too, leaves the output layer as it is"
-NO_COPY = (
-    "its place in the forward is not known, so nothing is copied past it: name its block with blocks=[…], or trace=True"
-)
-ATTENTION = "attention has no activation to mollify: name the layer around it with blocks=[…]"
-UNKNOWN = "it is not in the table: if it is an activation, add it with mollifier.register"
-BY_HAND = "it was built mollified by hand, and keeps its own level"
 
 
 @dataclass
@@ -35,49 +28,72 @@ class Planner:
         activations: Make activations noisy?
         auto: Find runs and residual blocks?
         named: Paths of the modules named as blocks.
-        tracing: Trace forwards with torch.fx?
+        exclude: What the user wants to have left alone.
         seen: What an example showed, by module name; empty without one.
+        blocks: What was found.
+        skipped: What was left, and why.
+        inside: Modules with a forward that is known, and children that it calls which may compute activations of their own.
     """
 
     model: nn.Module
     activations: bool
     auto: bool
     named: set[str]
-    tracing: bool
+    exclude: Exclude
     seen: dict[str, Seen]
     blocks: list[Block] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
+    inside: list[tuple[str, str]] = field(default_factory=list)
 
-    def walk(self, module: nn.Module, path: str = "", block: Block | None = None, before: Width | None = None) -> None:
-        """Plan one module and what is in it, inside a block or not; ``before`` is the width of the layer before it."""
+    def walk(
+        self,
+        module: nn.Module,
+        path: str = "",
+        block: Block | None = None,
+        before: Width | None = None,
+        output: bool = False,
+    ) -> None:
+        """Plan one module and what is in it.
+
+        Args:
+            module: The module.
+            path: Its name in the model.
+            block: The block that it is in, if it is in one.
+            before: Width of the layer before it.
+            output: Is what it returns what the model returns? Then its last activation stays as it is.
+        """
         if isinstance(module, (Levelled, MollifiedBlock, RecurrentForward, CellForward)):
-            self._skip(path, module, BY_HAND)
+            self._skip(path, module, reasons.BY_HAND)
+            return
+        if self.exclude.module(path):
+            self._skip(path, module, reasons.EXCLUDED)
             return
         if structure.is_recurrent(module):
             self._recurrent(module, path)
             return
         if path in self.named:
             block = self._open(Block(path, "named", self._named_width(path, module)))
-        elif block is None and self.auto and (width := structure.residual_width(module)) is not None:
+        elif block is None and self.auto and not output and (width := structure.residual_width(module)) is not None:
             block = self._open(Block(path, "residual", width))
-        if self._is_leaf(module, path, block, before):
+        if self._is_leaf(module, path, block, before, output):
             return
-        if self.activations:
-            self._attributes(module, path, block)
         if structure.is_plain_sequential(module):
-            self._sequential(module, path, block)
+            self._sequential(module, path, block, output)
         else:
-            self._custom(module, path, block)
+            self._custom(module, path, block, output)
 
     def in_order(self) -> list[Block]:
-        """The blocks in forward order: as an example called them, else as they were found (a graph is in order already)."""
-        return sorted(self.blocks, key=self._first_call) if self.seen and not self.tracing else self.blocks
-
-    def _first_call(self, block: Block) -> float:
-        path = block.path
-        if block.run is not None:
-            path = join(path, list(self.model.get_submodule(path)._modules)[block.run[0]])
-        return self.seen[path].first if path in self.seen else float("inf")
+        """The blocks in forward order: as an example called them, else as they were found."""
+        if not self.seen:
+            return self.blocks
+        order: list[tuple[float, int]] = []
+        last = 0.0
+        for number, block in enumerate(self.blocks):
+            first = self.seen.get(block.members[0] if block.members else block.path)
+            # what is called as a function has no time of its own: it keeps its place behind what was found before it
+            last = first.first if first is not None and (block.members or not block.label) else last
+            order.append((last, number))
+        return [self.blocks[number] for _, number in sorted(order)]
 
     def _open(self, block: Block) -> Block:
         self.blocks.append(block)
@@ -93,7 +109,7 @@ class Planner:
         known = structure.residual_width(module) or structure.chain_width(module)
         return known or Width(None, None, structure.unit_dim_of(module))
 
-    def _is_leaf(self, module: nn.Module, path: str, block: Block | None, before: Width | None) -> bool:
+    def _is_leaf(self, module: nn.Module, path: str, block: Block | None, before: Width | None, output: bool) -> bool:
         """Plan or skip a module that there is nothing to look into; False for all others."""
         try:
             found = of_module(module)
@@ -101,28 +117,30 @@ class Planner:
             self._skip(path, module, str(error))
             return True
         if found is not None:
-            if self.activations:
+            if output and block is None:
+                self._skip(path, module, reasons.OUTPUT)
+            elif self.activations:
                 units, dim = self._units(path, block, before)
                 home = block or self._open(Block(path, "activation"))
                 home.noisy.append(Noisy(path, found, units, dim))
             return True
         reason = None
         if isinstance(module, structure.RECURRENT):
-            reason = "it is recurrent with a forward of its own; name its block with blocks=[…]"
+            reason = reasons.OWN_RECURRENT
         elif isinstance(module, nn.MultiheadAttention):
-            reason = ATTENTION if block is None else ""
+            reason = reasons.ATTENTION if block is None else ""
         elif structure.has_weights_only(module):
-            reason = NO_COPY if block is None else ""
+            reason = reasons.NO_COPY if block is None else ""
         elif type(module) in structure.NO_TANGENT:
             reason = structure.NO_TANGENT[type(module)] if self.activations else ""
         elif structure.is_strange(module) and not structure.is_shortcut(path.rpartition(".")[2]):
-            reason = UNKNOWN if self.activations and not functional_calls(type(module)) else None
+            reason = reasons.UNKNOWN if self.activations else None
         if reason:
             self._skip(path, module, reason)
         return reason is not None
 
     def _recurrent(self, module: nn.Module, path: str) -> None:
-        """One block a layer: recurrent layers bring their own copy, also where they were named."""
+        """One block per layer: recurrent layers bring their own copy, also where they were named."""
         for layer, width in enumerate(structure.recurrent_widths(module)):
             self._open(Block(path, "recurrent", width, layer=layer))
 
@@ -137,92 +155,172 @@ class Planner:
             return structure.residual_units(owner, path.removeprefix(f"{block.path}.")), block.width.unit_dim
         return 1, -1
 
-    def _attributes(self, module: nn.Module, path: str, block: Block | None) -> None:
-        for name, function in function_attributes(module).items():
-            transformer = isinstance(module, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer))
-            units = module.linear1.out_features if transformer else 1  # type: ignore[union-attr]
-            home = block or self._open(Block(path, "activation"))
-            home.noisy.append(Noisy(path, activation(function), int(units), -1, attribute=name))  # type: ignore[arg-type]
-
-    def _sequential(self, module: nn.Module, path: str, block: Block | None) -> None:
+    def _sequential(self, module: nn.Module, path: str, block: Block | None, output: bool) -> None:
         # (named_children would leave out a layer that stands there twice, and shift the places of the rest)
-        children = [(name, child) for name, child in module._modules.items() if child is not None]
-        runs = structure.runs([child for _, child in children]) if self.auto and block is None else {}
-        run: Block | None = None
+        names = [name for name, child in module._modules.items() if child is not None]
+        children = [child for child in module._modules.values() if child is not None]
+        runs = structure.runs(children) if self.auto and block is None else {}
+        last = structure.last_place(children)
         before: Width | None = None
-        for index, (name, child) in enumerate(children):
-            width = structure.affine_width(child)
-            if index in runs:
-                run = self._open(Block(path, "run", width, run=(index, runs[index])))
-            if width is not None and run is None and block is None and join(path, name) not in self.named:
-                self._skip(join(path, name), child, OUTPUT_LAYER)
+        index = 0
+        while index < len(children):
+            child, here = children[index], join(path, names[index])
+            width, stop = affine_width(child), runs.get(index, -1)
+            inside = {join(path, name) for name in names[index : stop + 1]}
+            if stop > 0 and not (output and stop == last) and not any(map(self.exclude.module, inside)):
+                members = tuple(join(path, name) for name in names[index:stop])
+                self._run(path, f"[{index}:{stop}]", members, children[stop], join(path, names[stop]))
+                index, before = stop + 1, None
+                continue
+            plain = width is not None and block is None and here not in self.named and not self.exclude.module(here)
+            if plain:
+                self._skip(here, child, reasons.layer(children[index + 1 :], output))
             else:
-                self.walk(child, join(path, name), run or block, before)
-            if run is not None and run.run is not None and run.run[1] == index:
-                run = None
+                self.walk(child, here, block, before, output and index == last)
             before = width or (before if isinstance(child, structure.BETWEEN) else None)
+            index += 1
 
-    def _custom(self, module: nn.Module, path: str, block: Block | None) -> None:
-        """Plan a module with a forward of its own: by its graph if asked, else child by child."""
-        why = "it is called inside forward: pass trace=True, or make it a module"
-        if self.tracing and structure.has_own_forward(module):
+    def _run(self, path: str, label: str, members: tuple[str, ...], act: nn.Module | Call, end: str) -> None:
+        """Plan a layer, what stands between, and the activation at the end: a module, or a function that is called."""
+        width = affine_width(self.model.get_submodule(members[0]))
+        found = of_module(act) if isinstance(act, nn.Module) else act.function
+        assert found is not None
+        assert width is not None
+        home = self._open(Block(path, "run", width, label, members, end, found.name))
+        if self.activations:
+            units, dim = width.out_units, width.unit_dim
+            if end in self.seen and isinstance(act, nn.Module) and len(self.seen[end].inputs) == 1:
+                units, dim = self.seen[end].units(), self.seen[end].unit_dim
+            home.noisy.append(Noisy(end, found, units or 1, dim))
+
+    def _custom(self, module: nn.Module, path: str, block: Block | None, output: bool) -> None:
+        """Plan a module with a forward of its own: by what it does, where that can be seen, else child by child."""
+        why = reasons.NO_LAYERS
+        if structure.has_own_forward(module):
             try:
-                graph, sites = trace(module)
+                found = discover(module)
             except Exception as error:  # torch.fx raises whatever the user's code raises when it meets a proxy
-                first = (str(error).splitlines() or [""])[0][:120]
-                why = f"its forward cannot be traced ({type(error).__name__}: {first}): make it a module"
+                why = reasons.not_seen(error)
             else:
-                if self.activations:
-                    for call, reason in refused(graph):
-                        self._skip(path, call, reason)
-                self._graph(graph, sites, module, path, block)
+                _Forward(self, found, module, path, block, output).plan()
                 return
         if self.activations:
+            for name, function in function_attributes(module).items():
+                transformer = isinstance(module, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer))
+                units = int(module.linear1.out_features if transformer else 1)  # type: ignore[union-attr, arg-type]
+                home = block or self._open(Block(path, "activation"))
+                home.noisy.append(Noisy(path, activation(function), units, -1, attribute=name))
             for call in functional_calls(type(module)):
                 self._skip(path, call, why)
+        last = returned_children(type(module)) if output else set()
         for name, child in module.named_children():
-            self.walk(child, join(path, name), block)
+            self.walk(child, join(path, name), block, output=name in last)
 
-    def _graph(self, graph: fx.Graph, sites: list[Site], module: nn.Module, path: str, block: Block | None) -> None:
-        """Plan a traced forward: its activations, and its children in the order of their calls."""
-        by_node = {site.node: site for site in sites}
-        in_runs = {site.layer for site in sites} if self.auto and block is None else set()
-        calls = [str(node.target) for node in graph.nodes if node.op == "call_module"]
-        done: set[str] = set()
-        for node in graph.nodes:
-            name = str(node.target)
-            if node in by_node:
-                self._site(by_node[node], module, path, block, shared=calls.count(name) > 1, again=name in done)
-            elif node.op == "call_module" and name not in done and node not in in_runs:
-                child = module.get_submodule(name)
-                if structure.affine_width(child) is not None and block is None:
-                    self._skip(join(path, name), child, OUTPUT_LAYER)
-                else:
-                    self.walk(child, join(path, name), block)
-            if node.op == "call_module":
-                done.add(name)
-        for name, child in module.named_children():
-            if not any(called == name or called.startswith(f"{name}.") for called in done):
-                self.walk(child, join(path, name), block)
 
-    def _site(
-        self, site: Site, module: nn.Module, path: str, block: Block | None, *, shared: bool, again: bool
-    ) -> None:
-        home, label = block, site.label()
-        if home is None and self.auto and site.width is not None:
-            home = self._open(Block(path, "traced", site.width, site=site.index, label=label))
-        if site.function is None:  # a module: its noise is its own, once, even where it is called at several sites
-            name = str(site.node.target)
-            if not again:
-                alone = shared and block is None
-                self.walk(
-                    module.get_submodule(name),
-                    join(path, name),
-                    None if alone else home,
-                    None if shared else site.width,
-                )
-        elif self.activations:
-            width = site.width or (block.width if block is not None and block.kind == "residual" else None)
-            units = width.out_units if width is not None else None
-            home = home or self._open(Block(path, "traced", site=site.index, label=label))
-            home.noisy.append(Noisy(path, site.function, units or 1, width.unit_dim if width else -1, site=site.index))
+@dataclass
+class _Forward:
+    """Plans one module whose own forward is known."""
+
+    planner: Planner
+    found: Found
+    module: nn.Module
+    path: str
+    block: Block | None
+    output: bool
+    done: set[str] = field(default_factory=set)
+
+    def plan(self) -> None:
+        calls = [step for step in self.found.steps if isinstance(step, Call)]
+        runs = {id(call) for call in calls if self._is_run(call)}
+        self.done |= {member for call in calls if id(call) in runs for member in (call.layer, *call.between)}
+        known: set[tuple[str, str]] = set()
+        called = {step if isinstance(step, str) else step.module for step in self.found.steps if not _is_function(step)}
+        for name in sorted(called):
+            if structure.may_call_activations(self.module.get_submodule(name)):
+                self.planner.inside.append((self.path, join(self.path, name)))
+        for step in self.found.steps:
+            if isinstance(step, str):
+                self._child(step)
+            elif id(step) in runs:
+                key = (step.layer, step.module or str(step.function))
+                if key not in known:  # a layer that is called twice, as by a siamese network, has one level
+                    known.add(key)
+                    self._run(step)
+            elif step.function is None and not step.refused:
+                self._module(step, shared=sum(call.module == step.module for call in calls) > 1)
+            else:
+                self._function(step)
+        for name, child in self.module.named_children():
+            if not any(called == name or called.startswith(f"{name}.") for called in self.done):
+                self.planner.walk(child, join(self.path, name), self.block)
+
+    def _is_run(self, call: Call) -> bool:
+        planner = self.planner
+        if not planner.auto or self.block is not None or not call.layer or call.refused or self._left(call):
+            return False
+        paths = [join(self.path, name) for name in (call.layer, call.module) if name]
+        return not any(map(planner.exclude.module, paths))
+
+    def _left(self, call: Call) -> str:
+        """Why the activation is the user's own, if it is."""
+        if self.output and call.returned and self.block is None:
+            return reasons.OUTPUT
+        name = join(self.path, f"forward({call.label})")
+        return reasons.EXCLUDED if self.planner.exclude.call(name, call.function) else ""
+
+    def _run(self, call: Call) -> None:
+        members = tuple(join(self.path, name) for name in (call.layer, *call.between))
+        act: nn.Module | Call = self.module.get_submodule(call.module) if call.module else call
+        self.planner._run(self.path, f"forward({call.label})", members, act, join(self.path, call.module))
+        self.done.add(call.module)
+
+    def _child(self, name: str) -> None:
+        if name in self.done:
+            return
+        self.done.add(name)
+        child, path, planner = self.module.get_submodule(name), join(self.path, name), self.planner
+        returned = self.output and name in self.found.returned
+        before = {step.layer for step in self.found.steps if isinstance(step, Call) and step.returned}
+        if affine_width(child) is not None and self.block is None and path not in planner.named:
+            if not planner.exclude.module(path):
+                follower = self.found.followed.get(name)
+                planner._skip(path, child, reasons.layer_before(follower, returned or (self.output and name in before)))
+                return
+        planner.walk(child, path, self.block, output=returned)
+
+    def _module(self, call: Call, shared: bool) -> None:
+        """An activation module at the end of no run: it has one noise, however often it is called."""
+        path = join(self.path, call.module)
+        child = self.module.get_submodule(call.module)
+        left = self._left(call)
+        if left:
+            self.planner._skip(path, child, left)
+        elif call.module not in self.done or (shared and not self._planned(path)):
+            width = affine_width(self.module.get_submodule(call.layer)) if call.layer and not shared else None
+            self.planner.walk(child, path, self.block, width)
+        self.done.add(call.module)
+
+    def _planned(self, path: str) -> bool:
+        """Has this activation module noise of its own already, beside what it has at the ends of runs?"""
+        return any(noisy.path == path for block in self.planner.blocks if not block.end for noisy in block.noisy)
+
+    def _function(self, call: Call) -> None:
+        planner = self.planner
+        left = self._left(call) or call.refused
+        if left and (planner.activations or not call.refused):
+            planner._skip(self.path, str(call.function or call.module), left)
+        if left or not planner.activations:
+            return
+        assert call.function is not None
+        width = affine_width(self.module.get_submodule(call.layer)) if call.layer else None
+        if width is None and self.block is not None and self.block.kind == "residual":
+            width = self.block.width
+        home = self.block or planner._open(Block(self.path, "activation", label=f"forward({call.label})"))
+        units, dim = (width.out_units or 1, width.unit_dim) if width is not None else (1, -1)
+        if any(noisy.path == self.path and noisy.key == call.key for noisy in home.noisy):
+            return
+        home.noisy.append(Noisy(self.path, call.function, units, dim, key=call.key))
+
+
+def _is_function(step: Call | str) -> bool:
+    return isinstance(step, Call) and bool(step.key)

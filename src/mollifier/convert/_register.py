@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from mollifier.activations import add, names, tangent_at_zero
+from mollifier.activations import add, names, tangent_at_zero, visible
 from mollifier.convert._structure import register_residual
 
 Function = Callable[[Tensor], Tensor]
@@ -36,8 +37,9 @@ def register(
         >>> mollifier.report(mollifier.mollify(net)).blocks[0].activations
         ['Squareplus (2 a)']
 
-    A function is found where it is called in a traced forward or kept as an attribute; a module type wherever one of its
-    instances stands. A model that was pickled needs the same registration before it is loaded.
+    A function is found where it is called in a forward or kept as an attribute; a module type wherever one of its instances
+    stands. What `register` returns is what must be called: use it as a decorator. A model that was pickled needs the same registration
+    before it is loaded.
 
     Args:
         target: The function, elementwise and not in place; or the module type, with its function in ``f``; or,
@@ -66,12 +68,17 @@ def register(
             return lambda function: register(module, function, name=name, tangent=tangent)
         _add(name or module.__name__, f, tangent, {module: {}})
         return f
-    _add(name or str(getattr(target, "__name__", target)), target, tangent, {})
-    return target
+    function = visible(target) if isinstance(target, FunctionType) else target
+    _add(name or str(getattr(target, "__name__", target)), function, tangent, {}, target)
+    return function
 
 
 def _add(
-    name: str, f: Function, tangent: tuple[float, float] | None, modules: dict[type[nn.Module] | str, Any]
+    name: str,
+    f: Function,
+    tangent: tuple[float, float] | None,
+    modules: dict[type[nn.Module] | str, Any],
+    *functions: Function,
 ) -> None:
     if name in names():
         raise ValueError(f"register: the name {name!r} is taken; give another with name=…")
@@ -82,7 +89,7 @@ def _add(
         raise ValueError(
             f"register: the tangent of {name} at 0 is {slope:g} x + {offset:g}, which carries nothing; give tangent=(slope, offset)"
         )
-    add(name, f, (slope, offset), modules=modules)
+    add(name, f, (slope, offset), modules=modules, functions=functions)
 
 
 def _is_elementwise(f: Function) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
 
 from torch import nn
 
-from mollifier.convert._levels import REPORT, levels
+from mollifier.convert._levels import REPORT, groups
 
 
 @dataclass
@@ -15,11 +18,12 @@ class Row:
 
     Attributes:
         name: Where it is: a module, or ``sequential[first:last]`` for a run.
-        kind: run, residual, named, activation or traced.
+        kind: run, residual, named, activation or recurrent.
         activations: The noisy activations in it, with the number of their a.
         units: Units in and out, where they are known.
         copy: How its input is copied past it: copy, pad, project, or none.
         level: Present level.
+        order: Its place among the blocks, from 0.
     """
 
     name: str
@@ -28,6 +32,7 @@ class Row:
     units: str
     copy: str
     level: float = 1.0
+    order: int = 0
 
 
 @dataclass
@@ -41,7 +46,7 @@ class Skipped:
 
 @dataclass
 class Report:
-    """Blocks in forward order, and what was skipped. ``print`` it.
+    """Blocks in forward order, and what was skipped. ``print`` it: rows that differ in a number of their names alone are one line.
 
     >>> import mollifier, torch
     >>> model = mollifier.mollify(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)))
@@ -58,16 +63,56 @@ class Report:
 
     def __str__(self) -> str:
         head = ("#", "block", "kind", "units", "copy", "noisy activations", "level")
+        cells = [
+            (row.kind, row.units, row.copy, ", ".join(row.activations) or "none", f"{row.level:.3g}")
+            for row in self.blocks
+        ]
         rows = [
-            (str(n), row.name, row.kind, row.units, row.copy, ", ".join(row.activations) or "none", f"{row.level:.3g}")
-            for n, row in enumerate(self.blocks, 1)
+            (_numbers(places), name, *rest) for places, name, rest in grouped([row.name for row in self.blocks], cells)
         ]
         widths = [max(len(line[i]) for line in [head, *rows]) for i in range(len(head))]
-        count = f"mollified: {len(rows)} block{'' if len(rows) == 1 else 's'}"
+        count = f"mollified: {len(cells)} block{'' if len(cells) == 1 else 's'}"
         lines = [count] + [_line(line, widths) for line in [head, *rows]]
         if self.skipped:
-            lines += ["not mollified:"] + [f"  {s.name} ({s.what}): {s.why}" for s in self.skipped]
+            left = grouped([s.name for s in self.skipped], [(s.what, s.why) for s in self.skipped])
+            lines += ["not mollified:"] + [f"  {name} ({what}): {why}" for _, name, (what, why) in left]
         return "\n".join(lines)
+
+
+def grouped(names: Sequence[str], rest: Sequence[tuple[str, ...]]) -> list[tuple[list[int], str, tuple[str, ...]]]:
+    """Rows with the rest the same, whose names differ only in numbers that run through all combinations, as one row.
+
+    >>> grouped(["h.0.mlp", "h.1.mlp", "head"], [("run",), ("run",), ("run",)])
+    [([0, 1], 'h.{0..1}.mlp', ('run',)), ([2], 'head', ('run',))]
+    """
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for place, (name, cells) in enumerate(zip(names, rest, strict=True)):
+        alike.setdefault((re.sub(r"\d+", "#", name), cells), []).append(place)
+    found: list[tuple[list[int], str, tuple[str, ...]]] = []
+    for places in alike.values():
+        numbers = [tuple(map(int, re.findall(r"\d+", names[place]))) for place in places]
+        spans = [sorted(set(column)) for column in zip(*numbers, strict=True)]
+        if len(places) > 1 and sorted(numbers) == sorted(product(*spans)):
+            parts = iter(map(_span, spans))
+            name = re.sub(r"\d+", lambda _, parts=parts: next(parts), names[places[0]])  # type: ignore[misc]
+            found.append((places, name, rest[places[0]]))
+        else:
+            found += [([place], names[place], rest[place]) for place in places]
+    return sorted(found, key=lambda row: row[0][0])
+
+
+def _span(numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return str(numbers[0])
+    whole = numbers == list(range(numbers[0], numbers[-1] + 1))
+    return f"{{{numbers[0]}..{numbers[-1]}}}" if whole else f"{{{','.join(map(str, numbers))}}}"
+
+
+def _numbers(places: list[int]) -> str:
+    """The numbers of the blocks, from 1."""
+    if places == list(range(places[0], places[-1] + 1)):
+        return str(places[0] + 1) if len(places) == 1 else f"{places[0] + 1}-{places[-1] + 1}"
+    return f"{places[0] + 1}, …, {places[-1] + 1}"
 
 
 def _line(cells: tuple[str, ...], widths: list[int]) -> str:
@@ -92,8 +137,8 @@ def report(model: nn.Module) -> Report:
     for module in model.modules():
         part: Report | None = module.__dict__.get(REPORT)
         if part is not None:
-            for row, level in zip(part.blocks, levels(module), strict=False):
-                found.blocks.append(Row(**{**row.__dict__, "level": level}))
+            present = {group[0].order: float(group[0].level) for group in groups(module)}
+            found.blocks += [replace(row, level=present[row.order]) for row in part.blocks if row.order in present]
             found.skipped += part.skipped
     if not found.blocks:
         raise ValueError(

@@ -82,3 +82,45 @@ def function_attributes(module: nn.Module) -> dict[str, Callable[..., Any]]:
         for name, value in vars(module).items()
         if callable(value) and not isinstance(value, nn.Module) and of_function_safely(value)
     }
+
+
+def returned_children(kind: type[nn.Module]) -> set[str]:
+    """The children whose result a forward returns as it is, by its source: for forwards that cannot be looked at otherwise.
+
+    >>> class Generator(nn.Module):
+    ...     def forward(self, x):
+    ...         x = self.main(x)
+    ...         return x.view(-1)
+    >>> returned_children(Generator)
+    {'main'}
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(kind.forward)))
+    except (OSError, TypeError, SyntaxError):
+        return set()
+    given: dict[str, set[str]] = {}
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    given.setdefault(target.id, set()).update(_results(node.value, {}))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Return) and node.value is not None:
+            parts = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+            found = found.union(*(_results(part, given) for part in parts))
+    return found
+
+
+def _results(node: ast.expr, given: dict[str, set[str]]) -> set[str]:
+    """The children of self that an expression may be the result of."""
+    if isinstance(node, ast.Name):
+        return given.get(node.id, set())
+    if isinstance(node, ast.IfExp):
+        return _results(node.body, given) | _results(node.orelse, given)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        owner = node.func.value
+        if isinstance(owner, ast.Name) and owner.id == "self":
+            return {node.func.attr}
+        return _results(owner, given)  # a method of a result, such as view
+    return set()

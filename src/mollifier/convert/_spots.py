@@ -6,33 +6,31 @@ is added lives in one child module, a `Holder`, under the name ``_mollifier``.
 
 from __future__ import annotations
 
-import copyreg
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from mollifier.convert._classes import KEY, Spot, swap_class
+from mollifier.convert._containers import HiddenHolder, SequentialSpot
+from mollifier.convert._live import ForwardSpot, ShieldSpot
+from mollifier.convert._runs import RUNS, End, Run, called, followed
 from mollifier.nn import Copy, Levelled, NoisyActivation
-from mollifier.nn._fused import Block, idle, run
 from mollifier.nn._levelled import Added
 from mollifier.nn.block import around
 from mollifier.nn.recurrent import CellForward, RecurrentForward
-
-KEY = "_mollifier"
-TRACED = "_mollifier_traced"
 
 
 class Holder(Added):
     """What mollification adds to one module.
 
     Attributes:
-        noise: Of an activation module.
+        noise: Of an activation module that is called at the end of no run.
         copy: Around a block.
-        copies: Around the runs of a Sequential, by the index of their last module.
-        starts: Of those runs: index of the first module to index of the last.
-        inner: Noise and copies for the functional activations of a traced forward, and for function-valued attributes.
+        ends: Of the runs that end in this activation module, or in an activation that this module's own methods call.
+        loose: Noise of the other activations that its methods call, and of function-valued attributes.
         functions: Those attributes' plain values.
     """
 
@@ -40,71 +38,59 @@ class Holder(Added):
         super().__init__()
         self.noise: NoisyActivation | None = None
         self.copy: Copy | None = None
-        self.copies: nn.ModuleDict | None = None
-        self.inner: nn.ModuleDict | None = None
-        self.starts: dict[int, int] = {}
+        self.ends: nn.ModuleList | None = None
+        self.loose: nn.ModuleDict | None = None
         self.functions: dict[str, Callable[..., Any]] = {}
 
-    def add_copy(self, start: int, stop: int, copy: Copy) -> None:
-        """Put a copy around modules start to stop of a Sequential."""
-        self.copies = self.copies or nn.ModuleDict().train(self.training)
-        self.copies[str(stop)] = copy
-        self.starts[start] = stop
+    def add_end(self, end: End) -> None:
+        """Let a run end here."""
+        self.ends = self.ends or nn.ModuleList().train(self.training)
+        self.ends.append(end.train(self.training))
 
-    def add_inner(self, name: str, part: Levelled) -> None:
-        """Put noise or a copy into a forward, under this name."""
-        self.inner = self.inner or nn.ModuleDict().train(self.training)
-        self.inner[name] = part
-
-
-class Spot(nn.Module):
-    """A module whose class was swapped. Only the subclasses below are used, in front of the plain class."""
-
-    _plain_class: type[nn.Module]
-    _mixins: tuple[type[Spot], ...]
-    _mollifier: Holder
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        # The class is made at run time: pickle and deepcopy rebuild it from its parts, which can be imported.
-        make, args, state, *rest = cast(tuple[Any, ...], super().__reduce_ex__(protocol))
-        assert make is copyreg.__newobj__, make  # type: ignore[attr-defined]
-        state = {key: value for key, value in state.items() if key != TRACED}
-        return (_rebuild, (self._mixins, self._plain_class, *args[1:]), state, *rest)
+    def add_loose(self, name: str, noise: NoisyActivation) -> None:
+        """Put noise into a forward, under this name."""
+        self.loose = self.loose or nn.ModuleDict().train(self.training)
+        self.loose[name] = noise
 
 
-_CLASSES: dict[tuple[Any, ...], type[nn.Module]] = {}
+class LayerSpot(Spot):
+    """An affine layer that begins a run."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return called(self, super().forward, args, kwargs)
 
 
-def spot_class(mixins: tuple[type[Spot], ...], plain: type[nn.Module]) -> type[nn.Module]:
-    """The subclass of ``plain`` with these mixins in front."""
-    key = (mixins, plain)
-    if key not in _CLASSES:
-        space = {"_plain_class": plain, "_mixins": mixins, "__module__": plain.__module__, "__doc__": plain.__doc__}
-        _CLASSES[key] = type(f"Mollified{plain.__name__}", (*mixins, plain), space)
-    return _CLASSES[key]
+class BetweenSpot(Spot):
+    """A norm or dropout that stands between the layer and the activation of a run."""
 
-
-def _rebuild(mixins: tuple[type[Spot], ...], plain: type[nn.Module], *args: Any) -> Any:
-    kind = spot_class(mixins, plain)
-    return kind.__new__(kind, *args)
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return followed(self, super().forward, args, kwargs)
 
 
 class ActivationSpot(Spot):
-    """An activation module that is noisy while its level is above 0."""
+    """An activation module: noisy while its level is above 0, and the end of the runs that lead to it."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        noise: NoisyActivation = self._modules[KEY]._modules["noise"]  # type: ignore[union-attr, assignment]
-        if noise.active:
+        parts = self._modules[KEY]._modules  # type: ignore[union-attr]
+        ends, noise = parts.get("ends"), parts.get("noise")
+        if ends is None:
+            return self._loose(noise, super().forward, args, kwargs)  # type: ignore[arg-type]
+        x = args[0] if args else kwargs["input"]
+        known: list[End] = list(ends._modules.values())  # type: ignore[arg-type]
+        for end in known:
+            if end.copies and (below := end.run.finish(x)) is not None:
+                return end(below, x, super().forward)
+        # called on its own, not by way of its layer: there is nothing to copy
+        own = known[0].noise if noise is None and len(known) == 1 else noise
+        return self._loose(own, super().forward, args, kwargs)  # type: ignore[arg-type]
+
+    def _loose(
+        self, noise: NoisyActivation | None, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if noise is not None and noise.active:
             return noise(*args, **kwargs)
-        out = super().forward(*args, **kwargs)
-        return noise.idle(out) if torch.distributed.is_initialized() else out
-
-
-def noise_of(module: nn.Module) -> NoisyActivation | None:
-    """Of an activation module that is mollified."""
-    if not isinstance(module, ActivationSpot):
-        return None
-    return module._modules[KEY]._modules["noise"]  # type: ignore[union-attr, return-value]
+        out = forward(*args, **kwargs)
+        return noise.idle(out) if noise is not None and torch.distributed.is_initialized() else out
 
 
 class BlockSpot(Spot):
@@ -114,72 +100,8 @@ class BlockSpot(Spot):
         below = next((arg for arg in chain(args, kwargs.values()) if isinstance(arg, Tensor)), None)
         if below is None:
             raise TypeError(f"the mollified block {type(self).__name__} was called without a tensor: nothing to copy")
-        return around(cast(Copy, self._mollifier.copy), super().forward, below, args, kwargs)
-
-
-class HiddenHolder(Spot):
-    """Keeps the holder out of the items of an nn.Sequential or nn.ModuleList."""
-
-    def __iter__(self) -> Iterator[nn.Module]:
-        return (module for name, module in self._modules.items() if name != KEY and module is not None)
-
-    def __len__(self) -> int:
-        return len(self._modules) - (KEY in self._modules)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):  # a slice is a container of its own, with no blocks around its modules
-            modules = list(self)[index]
-            return nn.Sequential(*modules) if isinstance(self, nn.Sequential) else nn.ModuleList(modules)
-        return super().__getitem__(index)  # type: ignore[misc]
-
-
-class SequentialSpot(HiddenHolder):
-    """An nn.Sequential with the copy around runs of its modules."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        # Straight from the dictionaries: this is asked at every call, and must cost nothing at level 0.
-        holder: Holder = self._modules[KEY]  # type: ignore[assignment]
-        copies: dict[str, Copy] = holder._modules["copies"]._modules  # type: ignore[union-attr, assignment]
-        modules = [module for module in self._modules.values() if module is not holder and module is not None]
-        if all(map(idle, copies.values())):
-            for module in modules:
-                input = module(input)
-            return input
-        index = 0
-        while index < len(modules):
-            blocks = []
-            while (stop := holder.starts.get(index, -1)) >= 0:
-                blocks.append(Block(modules[index : stop + 1], noise_of(modules[stop]), copies[str(stop)]))
-                index = stop + 1
-            if blocks:
-                input = run(blocks, input)
-                continue
-            input, index = modules[index](input), index + 1
-        return input
-
-
-class TracedSpot(Spot):
-    """A module whose own forward was traced, so that the functional activations in it could be mollified."""
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        # At level 0 the plain forward runs; under torch.distributed the traced one goes on, see Levelled.idle.
-        if not any_active(cast(nn.Module, self._mollifier.inner)) and not torch.distributed.is_initialized():
-            return super().forward(*args, **kwargs)
-        return traced(self)(self, *args, **kwargs)
-
-    def __setstate__(self, state: Any) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        traced(self)
-
-
-def traced(module: TracedSpot) -> Callable[..., Any]:
-    """The traced forward, made where there is none: by mollify, and in a copy or a model from a file."""
-    if TRACED not in module.__dict__:
-        from mollifier.convert._trace import traced_forward
-
-        module.__dict__[TRACED] = traced_forward(module, module._plain_class, module._mollifier)
-    forward: Callable[..., Any] = module.__dict__[TRACED]
-    return forward
+        holder = cast(Holder, self._mollifier)
+        return around(cast(Copy, holder.copy), super().forward, below, args, kwargs)
 
 
 class RecurrentSpot(RecurrentForward, Spot):  # type: ignore[misc]
@@ -218,14 +140,17 @@ def holder_of(module: nn.Module) -> Holder:
     return cast(Holder, module._modules[KEY])
 
 
-_OUTERMOST_FIRST: tuple[type[Spot], ...] = (
+OUTERMOST_FIRST: tuple[type[Spot], ...] = (
+    ShieldSpot,
     BlockSpot,
     EncoderLayerSpot,
     EncoderSpot,
-    TracedSpot,
+    ForwardSpot,
     RecurrentSpot,
     CellSpot,
     ActivationSpot,
+    LayerSpot,
+    BetweenSpot,
     SequentialSpot,
     HiddenHolder,
 )
@@ -233,18 +158,13 @@ _OUTERMOST_FIRST: tuple[type[Spot], ...] = (
 
 def swap(module: nn.Module, mixin: type[Spot]) -> None:
     """Put a mixin in front of the module's class, beside those that are there."""
-    mixins = {mixin, *(module._mixins if isinstance(module, Spot) else ())}
-    plain = module._plain_class if isinstance(module, Spot) else type(module)
-    if isinstance(module, (nn.Sequential, nn.ModuleList)) and SequentialSpot not in mixins:
+    mixins = {mixin}
+    if isinstance(module, (nn.Sequential, nn.ModuleList, nn.ModuleDict)) and KEY in module._modules:
         mixins.add(HiddenHolder)
-    module.__class__ = spot_class(tuple(sorted(mixins, key=_OUTERMOST_FIRST.index)), plain)
+    swap_class(module, mixins, OUTERMOST_FIRST)
 
 
-def unswap(module: nn.Module) -> None:
-    """Take everything away again that mollification added to this one module."""
-    holder = module._modules.pop(KEY, None)
-    if isinstance(holder, Holder):
-        module.__dict__.update(holder.functions)
-    module.__dict__.pop(TRACED, None)
-    if isinstance(module, Spot):
-        module.__class__ = module._plain_class  # type: ignore[assignment]
+def join_run(module: nn.Module, run: Run, mixin: type[Spot]) -> None:
+    """Make a module part of a run."""
+    module.__dict__.setdefault(RUNS, []).append(run)
+    swap(module, mixin)

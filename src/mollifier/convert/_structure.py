@@ -22,6 +22,7 @@ _RECURRENT_FORWARDS = {
 }
 NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
 BETWEEN = (*NORMS, _DropoutNd, nn.Identity)
+SHAPING = (nn.Flatten, nn.Unflatten, nn.Identity, _DropoutNd)  # what may stand between an output and what it came from
 RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 # Elementwise modules of torch that have no place in the table, and why.
 NO_TANGENT = {
@@ -49,7 +50,7 @@ class Width:
     unit_dim: int = -1
 
     def __str__(self) -> str:
-        return f"{self.in_units} → {self.out_units}" if self.in_units is not None else "same"
+        return f"{self.in_units} → {self.out_units}" if self.in_units is not None else "unknown"
 
 
 def affine_width(module: nn.Module) -> Width | None:
@@ -84,6 +85,21 @@ def runs(modules: Sequence[nn.Module]) -> dict[int, int]:
         elif not isinstance(module, BETWEEN):
             start = None
     return found
+
+
+def last_place(modules: Sequence[nn.Module]) -> int:
+    """The index of the last module that does more than change the shape; -1 if there is none.
+
+    >>> last_place([nn.Linear(2, 2), nn.Sigmoid(), nn.Flatten()])
+    1
+    """
+    return max((index for index, module in enumerate(modules) if not isinstance(module, SHAPING)), default=-1)
+
+
+def may_call_activations(module: nn.Module) -> bool:
+    """May a call of this module compute activations? Not if it is one of torch's own layers."""
+    layer = type(module).__module__.split(".")[0] == "torch" and next(module.children(), None) is None
+    return not layer or isinstance(module, RECURRENT) or has_tangent(module)
 
 
 def has_tangent(module: nn.Module) -> bool:

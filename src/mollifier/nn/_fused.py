@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import torch
@@ -39,17 +39,19 @@ def _own_hooks(module: nn.Module) -> bool:
     )
 
 
-def idle(copy: Copy) -> bool:
-    """Does the copy do nothing, so that nobody would miss its call?"""
-    return not (copy.active or copy.residual or torch.distributed.is_initialized() or hooked(copy))
-
-
 def run(blocks: Sequence[Block], x: Tensor) -> Tensor:
-    """Blocks that follow one another; as many as possible in one pass where the kernels serve."""
+    """Blocks that follow one another; as many as possible in one pass where the kernels serve, else module by module."""
     index = 0
     while index < len(blocks):
-        links = _chain(blocks, index, x) if blocks[index].copy.active else []
-        x = kernels.fused_chain(x, links) if links else _one(*blocks[index], x)
+        modules, noise, copy = blocks[index]
+        links = _chain(blocks, index, x) if noise is not None and copy.active else []
+        if links:
+            x = kernels.fused_chain(x, links)
+        elif noise is not None and copy.active and _only_copied(modules, noise, copy, x):
+            x = _copied(cast(nn.Linear, modules[0]), noise, copy, x)
+        else:  # the modules bring their copy along
+            for module in modules:
+                x = module(x)
         index += max(1, len(links))
     return x
 
@@ -70,7 +72,7 @@ def _chain(blocks: Sequence[Block], index: int, x: Tensor) -> list[Link]:
 def _link(
     modules: Sequence[nn.Module], noise: NoisyActivation | None, copy: Copy, dtype: torch.dtype, width: int
 ) -> Link | None:
-    if len(modules) != 2 or type(modules[0]) is not nn.Linear or noise is None or noise.unit_dim != -1:
+    if len(modules) != 2 or plain_class(modules[0]) is not nn.Linear or noise is None or noise.unit_dim != -1:
         return None
     if not (noise.sampled() and copy.sampled()):
         return None
@@ -97,78 +99,53 @@ def _plain(tensor: Tensor, dtype: torch.dtype) -> bool:
     return tensor.dtype == dtype and tensor.is_cpu and type(tensor) in (nn.Parameter, Tensor) and tensor.is_contiguous()
 
 
-def _one(modules: Sequence[nn.Module], noise: NoisyActivation | None, copy: Copy, below: Tensor) -> Tensor:
-    """One block, its noisy activation and its copy in one pass where the kernels serve."""
-    if idle(copy):
-        for module in modules:
-            below = module(below)
-        return below
-    *first, last = modules
-    fused = noise is not None and noise.sampled() and copy.sampled() and not hooked(last)
-    if fused and kernels.compiled_serves(below):
-        return _compiled(first, last, cast(NoisyActivation, noise), copy, below)
-    # an ablation may have set their levels apart
-    if fused and not kernels.serves(below) and kernels.eager_serves(below):
-        return _eager(first, last, cast(NoisyActivation, noise), copy, below)
-    level = float(copy.level)
-    if not fused or not kernels.serves(below) or level <= 0.0 or level != float(noise.level):  # type: ignore[union-attr]
-        x = below
-        for module in modules:
-            x = module(x)
-        return cast(Tensor, copy(below, x))
-    assert noise is not None
-    act = kernels.struct(noise.activation)
-    unit_dim = noise.unit_dim if noise.units > 1 else copy.unit_dim
-    spec = Spec(act, level, noise.c, noise.push, unit_dim, residual=copy.residual)
-    if level >= 1.0 and act is not None and len(first) == 1 and _plain_linear(first[0], noise, below):
-        return _copied(cast(nn.Linear, first[0]), noise, copy, below)
-    x = below
-    for module in first:
-        x = module(x)
-    if act is None or not kernels.serves(x) or not noise.fits(x):
-        return cast(Tensor, copy(below, last(x)))
-    short, spec.in_units = copy.unpadded(below, x)
-    return kernels.fused_unit(x, short, noise.a, spec)
+def plain_class(module: nn.Module) -> type[nn.Module]:
+    """The class that a module has, or had before mollify swapped it."""
+    return getattr(type(module), "_plain_class", type(module))
 
 
-def _compiled(first: Sequence[nn.Module], last: nn.Module, noise: NoisyActivation, copy: Copy, below: Tensor) -> Tensor:
-    """The block as torch.compile sees it, its unit one node of the graph."""
-    x = below
-    for module in first:
-        x = module(x)
-    if not noise.fits(x) or not kernels.compiled_serves(x) or noise.activation.name not in kernels.BUILT_IN:
-        return cast(Tensor, copy(below, last(x)))
-    unit_dim = noise.unit_dim if noise.units > 1 else copy.unit_dim
-    short, levels = copy.unpadded(below, x)[0], (noise.level, copy.level)
-    return kernels.compiled_unit(
-        x, short, noise.a, noise.activation, levels, noise.c, noise.push, unit_dim, copy.residual
-    )
+def close(
+    noise: NoisyActivation | None, copy: Copy, below: Tensor, x: Tensor, plain: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """The end of a block: the noisy activation of x, mixed with the copy of below, in one pass where the kernels serve."""
+    if noise is None:
+        return cast(Tensor, copy(below, plain(x)))
+    if noise.sampled() and copy.sampled() and noise.fits(x) and not (hooked(noise) or hooked(copy)):
+        unit_dim = noise.unit_dim if noise.units > 1 else copy.unit_dim
+        if kernels.compiled_serves(x) and noise.activation.name in kernels.BUILT_IN:
+            short, levels = copy.unpadded(below, x)[0], (noise.level, copy.level)
+            return kernels.compiled_unit(
+                x, short, noise.a, noise.activation, levels, noise.c, noise.push, unit_dim, copy.residual
+            )
+        # an ablation may have set their levels apart
+        if kernels.eager_serves(x) and (level := float(copy.level)) > 0.0 and level == float(noise.level):
+            act = kernels.struct(noise.activation)
+            if act is not None and kernels.serves(x):
+                spec = Spec(act, level, noise.c, noise.push, unit_dim, residual=copy.residual)
+                short, spec.in_units = copy.unpadded(below, x)
+                return kernels.fused_unit(x, short, noise.a, spec)
+            if act is not None:
+                eager = kernels.EagerSpec(noise.activation, level, noise.c, noise.push, copy.residual)
+                return kernels.eager_unit(x, copy.shortcut(below, x), noise.a_for(x), eager)
+    return cast(Tensor, copy(below, noise(x) if noise.active else noise.idle(plain(x))))
 
 
-def _eager(first: Sequence[nn.Module], last: nn.Module, noise: NoisyActivation, copy: Copy, below: Tensor) -> Tensor:
-    """The run with its unit as one eager function, where that can take what meets it."""
-    x, level = below, float(copy.level)
-    if level >= 1.0 and len(first) == 1 and _plain_linear(first[0], noise, below):
-        return _copied(cast(nn.Linear, first[0]), noise, copy, below)
-    for module in first:
-        x = module(x)
-    if (
-        not noise.fits(x)
-        or not kernels.eager_serves(x)
-        or kernels.struct(noise.activation) is None
-        or level != float(noise.level)
-    ):
-        return cast(Tensor, copy(below, last(x)))
-    spec = kernels.EagerSpec(noise.activation, level, noise.c, noise.push, copy.residual)
-    return kernels.eager_unit(x, copy.shortcut(below, x), noise.a_for(x), spec)
-
-
-def _plain_linear(layer: nn.Module, noise: NoisyActivation, below: Tensor) -> bool:
-    """Is it torch's own linear layer, of the right shape and of one type throughout?"""
-    if type(layer) is not nn.Linear or hooked(layer) or torch.is_autocast_enabled("cpu"):
+def _only_copied(modules: Sequence[nn.Module], noise: NoisyActivation, copy: Copy, below: Tensor) -> bool:
+    """Is the copy all that comes out of torch's own linear layer and its activation, so that nobody would miss their calls?"""
+    if len(modules) != 2 or plain_class(modules[0]) is not nn.Linear or not kernels.eager_serves(below):
         return False
+    if not (noise.sampled() and copy.sampled()) or torch.is_autocast_enabled("cpu"):
+        return False
+    layer: nn.Linear = modules[0]  # type: ignore[assignment]
     fits = below.shape[-1] == layer.in_features and noise.unit_dim == -1 and noise.units in (1, layer.out_features)
-    return fits and all(each.dtype == below.dtype for each in (layer.weight, noise.a))
+    if not fits or any(each.dtype != below.dtype for each in (layer.weight, noise.a)):
+        return False
+    return (
+        kernels.struct(noise.activation) is not None
+        and float(copy.level) >= 1.0
+        and float(noise.level) >= 1.0
+        and not any(map(hooked, (*modules, noise, copy)))
+    )
 
 
 def _copied(layer: nn.Linear, noise: NoisyActivation, copy: Copy, below: Tensor) -> Tensor:

@@ -45,14 +45,24 @@ def around(copy: Copy, block: Any, below: Tensor, args: tuple[Any, ...], kwargs:
     """Call the block and mix what it returns with ``below``."""
     if not copy.active and not copy.residual:
         return first_tensor(copy.idle, block(*args, **kwargs))
-    version = None if torch.compiler.is_compiling() or torch.is_inference(below) else below._version
+    before = version(below)
     out = block(*args, **kwargs)
-    if version is not None and below._version != version:
+    check_unchanged(below, before)
+    return first_tensor(lambda above: copy(below, above), out)
+
+
+def version(tensor: Tensor) -> int | None:
+    """Count the changes in place that a tensor has seen; None where torch does not count them."""
+    return None if torch.compiler.is_compiling() or torch.is_inference(tensor) else tensor._version
+
+
+def check_unchanged(below: Tensor, before: int | None) -> None:
+    """Raise if a block changed its own input in place since its version was taken."""
+    if before is not None and below._version != before:
         raise RuntimeError(
             "the block changed its own input in place, so there is nothing left to copy. "
             "Make its first operation out of place (e.g. inplace=False)."
         )
-    return first_tensor(lambda above: copy(below, above), out)
 
 
 def first_tensor(change: Any, out: Any) -> Any:

@@ -1,0 +1,99 @@
+"""Swapping the class of a module for a subclass, and back: also where somebody else swapped it after us."""
+
+from __future__ import annotations
+
+import copyreg
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+from torch import nn
+
+KEY = "_mollifier"
+OURS = f"{KEY}_"  # what we keep in a module's __dict__ begins with this
+
+
+class Spot(nn.Module):
+    """A module whose class was swapped. Only subclasses are used, in front of the plain class."""
+
+    _plain_class: type[nn.Module]
+    _mixins: tuple[type[Spot], ...]
+    _mollifier: nn.Module
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # The class is made at run time: pickle and deepcopy rebuild it from its parts, which can be imported.
+        make, args, state, *rest = _padded(super().__reduce_ex__(protocol))
+        if make is copyreg.__newobj__:  # type: ignore[attr-defined]
+            return (_rebuild, (self._mixins, self._plain_class, *args[1:]), state, *rest)
+        # A class that says itself how it is rebuilt knows nothing of what was added to it.
+        added = {key: value for key, value in self.__dict__.items() if key.startswith(OURS)}
+        make = self._plain_class if make is type(self) else make
+        return (_revive, (self._mixins, make, args, self._modules.get(KEY), added), state, *rest)
+
+
+def _padded(reduced: Any) -> tuple[Any, ...]:
+    return (*reduced, None) if len(reduced) == 2 else cast(tuple[Any, ...], reduced)
+
+
+def _rebuild(mixins: tuple[type[Spot], ...], plain: type[nn.Module], *args: Any) -> Any:
+    kind = spot_class(mixins, plain)
+    return kind.__new__(kind, *args)
+
+
+def _revive(mixins: tuple[type[Spot], ...], make: Any, args: Any, holder: nn.Module | None, added: Any) -> Any:
+    module = make(*args)
+    module.__class__ = spot_class(mixins, type(module))
+    module.__dict__.update(added)
+    if holder is not None:
+        module._modules[KEY] = holder
+    return module
+
+
+_CLASSES: dict[tuple[Any, ...], type[nn.Module]] = {}
+
+
+def spot_class(mixins: tuple[type[Spot], ...], plain: type[nn.Module]) -> type[nn.Module]:
+    """The subclass of ``plain`` with these mixins in front."""
+    key = (mixins, plain)
+    if key not in _CLASSES:
+        space = {"_plain_class": plain, "_mixins": mixins, "__module__": plain.__module__, "__doc__": plain.__doc__}
+        for mixin in mixins:
+            space.update(getattr(mixin, "methods_for", _none)(plain))
+        _CLASSES[key] = type(f"Mollified{plain.__name__}", (*mixins, plain), space)
+    return _CLASSES[key]
+
+
+def _none(plain: type[nn.Module]) -> dict[str, Any]:
+    return {}
+
+
+def swap_class(module: nn.Module, mixins: Iterable[type[Spot]], order: Sequence[type[Spot]]) -> None:
+    """Put mixins in front of the module's class, beside those that are there."""
+    every = {*mixins, *(module._mixins if isinstance(module, Spot) else ())}
+    plain = module._plain_class if isinstance(module, Spot) else type(module)
+    module.__class__ = spot_class(tuple(sorted(every, key=order.index)), plain)
+
+
+def restored_class(module: Spot) -> type[nn.Module] | None:
+    """The module's class without our part of it; None if somebody built on it in a way that cannot be taken apart.
+
+    Whoever swaps a module's class as we do (torch's parametrize, FSDP2) makes a subclass of the one that it finds. Then ours
+    is one of its bases, and the plain class takes its place.
+    """
+    kind, ours = type(module), spot_class(module._mixins, module._plain_class)
+    if kind is ours:
+        return module._plain_class
+    if ours not in kind.__bases__:
+        return None
+    bases = tuple(module._plain_class if base is ours else base for base in kind.__bases__)
+    space = {key: value for key, value in vars(kind).items() if key not in ("__dict__", "__weakref__")}
+    return type(kind)(kind.__name__.replace(ours.__name__, module._plain_class.__name__), bases, space)
+
+
+def unswap(module: nn.Module, kind: type[nn.Module] | None) -> None:
+    """Take everything away again that mollification added to this one module, and give it this class."""
+    holder = module._modules.pop(KEY, None)
+    module.__dict__.update(getattr(holder, "functions", {}))
+    for key in [key for key in module.__dict__ if key.startswith(OURS)]:
+        del module.__dict__[key]
+    if kind is not None:
+        module.__class__ = kind  # type: ignore[assignment]

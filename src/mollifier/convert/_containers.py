@@ -1,0 +1,109 @@
+"""torch's containers, mollified: their own methods work as before, and a Sequential runs as many layers as it can in one pass."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from mollifier.convert._classes import KEY, OURS, Spot
+from mollifier.convert._runs import RUNS, End
+from mollifier.nn import NoisyActivation
+from mollifier.nn._fused import Block, run
+
+LAYOUT = f"{OURS}layout"
+_METHODS = (
+    *("__iter__", "__len__", "__getitem__", "__setitem__", "__delitem__", "__contains__", "__add__", "__iadd__", "__mul__"),
+    *("__imul__", "__rmul__", "append", "extend", "insert", "pop", "keys", "values", "items", "update", "clear"),
+)  # fmt: skip
+
+
+def _without_holder(name: str) -> Callable[..., Any]:
+    """The container's own method, with our child out of its way."""
+
+    def method(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        holder = self._modules.pop(KEY)
+        try:
+            found = getattr(super(HiddenHolder, self), name)(*args, **kwargs)
+            return iter(list(found)) if name == "__iter__" else found
+        finally:
+            self._modules[KEY] = holder
+
+    return method
+
+
+class HiddenHolder(Spot):
+    """Keeps the holder out of the items of a container that has one."""
+
+    @classmethod
+    def methods_for(cls, plain: type[nn.Module]) -> dict[str, Any]:
+        """Those methods that the container has."""
+        return {name: _without_holder(name) for name in _METHODS if hasattr(plain, name)}
+
+
+class SequentialSpot(Spot):
+    """An nn.Sequential with runs among its modules: the copies belong to these, and this is only the fast way through them."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        for part in self._parts():
+            input = run(part, input) if type(part) is list else part(input)  # type: ignore[operator, arg-type]
+        return input
+
+    def _parts(self) -> list[list[Block] | nn.Module]:
+        """Its modules, those of runs that follow one another in lists; found anew when somebody changed the container."""
+        modules = [module for name, module in self._modules.items() if name != KEY and module is not None]
+        if torch.compiler.is_compiling():
+            return _layout(modules)
+        layout = self.__dict__.get(LAYOUT)
+        if layout is None or layout[0] != modules:
+            layout = self.__dict__[LAYOUT] = (modules, _layout(modules))
+        return cast("list[list[Block] | nn.Module]", layout[1])
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):  # a container of its own: the runs in it are whole, or what is left of them is plain
+            items = [(name, module) for name, module in self._modules.items() if name != KEY]
+            return self._plain_class(OrderedDict(items[index]))
+        return super().__getitem__(index)  # type: ignore[misc]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        self.__dict__.pop(LAYOUT, None)
+        return super().__reduce_ex__(protocol)
+
+
+def _layout(modules: list[nn.Module]) -> list[list[Block] | nn.Module]:
+    parts: list[list[Block] | nn.Module] = []
+    index = 0
+    while index < len(modules):
+        block, after = _run_at(modules, index)
+        if block is None:
+            parts.append(modules[index])
+        elif parts and isinstance(parts[-1], list):
+            parts[-1].append(block)
+        else:
+            parts.append([block])
+        index = after
+    return parts
+
+
+def _run_at(modules: list[nn.Module], index: int) -> tuple[Block | None, int]:
+    """The run that begins at this place and is whole, and where it ends; None if there is none."""
+    begun = modules[index].__dict__.get(RUNS)
+    if begun is None:
+        return None, index + 1
+    for stop in range(index + 1, len(modules)):
+        for end in ends_of(modules[stop]):
+            if end.run is begun[0]:
+                return Block(modules[index : stop + 1], cast("NoisyActivation | None", end.noise), end.copy), stop + 1
+        if begun[0] not in modules[stop].__dict__.get(RUNS, ()):
+            break
+    return None, index + 1
+
+
+def ends_of(module: nn.Module) -> list[End]:
+    """The runs that end in this module."""
+    holder = module._modules.get(KEY)
+    ends = holder._modules.get("ends") if holder is not None else None
+    return [] if ends is None else list(ends._modules.values())  # type: ignore[arg-type]

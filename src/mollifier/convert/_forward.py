@@ -1,0 +1,245 @@
+"""What a module's own forward does with its children: found by torch.fx on a double of the module, and then forgotten.
+
+torch.fx records one execution, so nothing of it is ever run: it tells which activations follow which layers, in which order, and what
+is returned. The user's own code is what runs, see `_live.py`.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from mollifier.activations import Activation, function_name, of_function, of_module, python_functions
+from mollifier.convert._live import PASSING, listened
+from mollifier.convert._structure import BETWEEN, affine_width
+
+_SHAPING = ("view", "reshape", "squeeze", "unsqueeze", "flatten", "contiguous", "permute", "transpose", "float", "to")
+
+
+@dataclass(frozen=True)
+class Call:
+    """An activation that a forward computes.
+
+    Attributes:
+        function: The activation, where it is called as a function or method; None for a module.
+        module: Path of the activation module, where it is one.
+        layer: Path of the affine layer whose output it takes, if nothing but ``between`` stands before it.
+        between: Paths of the norms and dropouts that stand there.
+        key: Where the call is, as `Scope` counts: method and number.
+        returned: Is its result what the forward returns?
+        refused: Why it cannot be mollified, if it cannot.
+    """
+
+    function: Activation | None = None
+    module: str = ""
+    layer: str = ""
+    between: tuple[str, ...] = ()
+    key: str = ""
+    returned: bool = False
+    refused: str = ""
+
+    @property
+    def label(self) -> str:
+        """The layer and the activation, for the report."""
+        return ", ".join(filter(None, (self.layer, str(self.function or self.module))))
+
+
+@dataclass
+class Found:
+    """What a forward does.
+
+    Attributes:
+        steps: Its activations, and the paths of the other children that it calls, in forward order.
+        returned: Paths of the children whose result it returns.
+        followed: For a child that is called, what takes its output, where that is one module or function.
+    """
+
+    steps: list[Call | str] = field(default_factory=list)
+    returned: set[str] = field(default_factory=set)
+    followed: dict[str, str] = field(default_factory=dict)
+
+
+def discover(module: nn.Module) -> Found:
+    """Look at a module's own forward, in train and in eval.
+
+    Raises:
+        Exception: Whatever torch.fx raises where the forward depends on its data.
+    """
+    one = _look(module, module.training)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            two = _look(module, not module.training)
+        except Exception:  # a forward that can be traced in one mode only is known in that mode
+            return one
+    known = {_identity(step) for step in one.steps}
+    one.steps += [step for step in two.steps if _identity(step) not in known]
+    one.returned |= two.returned
+    return one
+
+
+def _identity(step: Call | str) -> Any:
+    return step if isinstance(step, str) else (step.module, str(step.function), step.layer, step.key)
+
+
+def _look(module: nn.Module, training: bool) -> Found:
+    with _undisturbed(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tracer = _OwnForward(type(module))
+        graph = tracer.trace(_double(module, training))
+    found = Found()
+    returned = set(_returned(graph))
+    for node in graph.nodes:
+        call = _call(node, module, tracer)
+        if call is not None:
+            found.steps.append(replace(call, returned=node in returned))
+        elif node.op == "call_module":
+            found.steps.append(str(node.target))
+            if node in returned:
+                found.returned.add(str(node.target))
+            users = list(node.users)
+            if len(users) == 1:
+                found.followed[str(node.target)] = _name(users[0], module)
+    return found
+
+
+class _OwnForward(fx.Tracer):
+    """Traces a module's own forward only, looks into no activation that is written in Python, and notes which method calls what."""
+
+    def __init__(self, kind: type[nn.Module]) -> None:
+        super().__init__(autowrap_functions=python_functions())
+        methods = {name: getattr(kind, name) for name in listened(kind)}
+        self.codes: dict[CodeType, str] = {method.__code__: name for name, method in methods.items()}
+        self.counts: dict[FrameType, int] = {}
+        self.keys: dict[fx.Node, str] = {}
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return True
+
+    def create_node(self, kind: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+        node = super().create_node(kind, target, *args, **kwargs)
+        if _activation_name(node) is not None:
+            frame: FrameType | None = sys._getframe()
+            while frame is not None and frame.f_code not in self.codes:
+                frame = frame.f_back
+            if frame is not None:
+                number = self.counts.get(frame, 0)
+                self.counts[frame] = number + 1
+                self.keys[node] = f"{self.codes[frame.f_code]}_{number}"
+        return node
+
+
+def _double(module: nn.Module, training: bool) -> nn.Module:
+    """A module of the same class with the same children: what its forward assigns is lost with it."""
+    double: nn.Module = object.__new__(type(module))
+    for key, value in vars(module).items():
+        double.__dict__[key] = value.copy() if isinstance(value, (dict, list, set)) else value
+    double.__dict__["training"] = training
+    return double
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Within the context, random numbers may be drawn as if they had not been."""
+    state = random.getstate()
+    numpy = sys.modules.get("numpy")
+    theirs = numpy.random.get_state() if numpy is not None else None
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(state)
+        if numpy is not None:
+            numpy.random.set_state(theirs)
+
+
+def _activation_name(node: fx.Node) -> str | None:
+    """The activation that is called as a function or method, whatever its options."""
+    if node.op == "call_method":
+        return function_name(getattr(torch.Tensor, str(node.target), None))
+    try:
+        return function_name(node.target) if node.op == "call_function" else None
+    except TypeError:  # unhashable
+        return None
+
+
+def _call(node: fx.Node, module: nn.Module, tracer: _OwnForward) -> Call | None:
+    if node.op == "call_module":
+        try:
+            if of_module(module.get_submodule(str(node.target))) is None:
+                return None
+        except ValueError:
+            return None
+        return Call(module=str(node.target), **_before(node, module))
+    name = _activation_name(node)
+    if name is None:
+        return None
+    key, given = tracer.keys.get(node, ""), node.args[0] if node.args else node.kwargs.get("input")
+    further = (*node.args[1:], *(value for word, value in node.kwargs.items() if word != "input"))
+    options = {word: value for word, value in node.kwargs.items() if word != "input"}
+    if not isinstance(given, fx.Node) or not key:
+        return Call(key=key, module=name, refused="it is called on something that is not known before forward runs")
+    if any(isinstance(arg, fx.Node) for arg in further):
+        return Call(key=key, module=name, refused="its options are computed in forward: it is not a function of one unit")
+    try:
+        target = getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target
+        function = of_function(target, tuple(node.args[1:]), options)
+    except ValueError:
+        return Call(key=key, module=name, refused="with these options it has no tangent at 0")
+    if _changes_what_others_read(node, given):
+        why = "it changes its input in place, and the input is read again: make it out of place"
+        return Call(key=key, module=name, refused=why)
+    return Call(function=function, key=key, **_before(node, module))
+
+
+def _changes_what_others_read(node: fx.Node, given: fx.Node) -> bool:
+    in_place = node.kwargs.get("inplace") or str(getattr(node.target, "__name__", node.target)).endswith("_")
+    return bool(in_place) and len(given.users) > 1
+
+
+def _before(node: fx.Node, module: nn.Module) -> dict[str, Any]:
+    """The affine layer that an activation follows, and what stands between."""
+    between: list[str] = []
+    before: Any = node.args[0] if node.args else node.kwargs.get("input")
+    while isinstance(before, fx.Node) and len(before.users) == 1:
+        if before.op == "call_function" and before.target in PASSING:
+            pass
+        elif before.op == "call_module":
+            child = module.get_submodule(str(before.target))
+            if affine_width(child) is not None:
+                return {"layer": str(before.target), "between": tuple(reversed(between))}
+            if not isinstance(child, BETWEEN):
+                break
+            between.append(str(before.target))
+        else:
+            break
+        before = before.args[0] if before.args else before.kwargs.get("input")
+    return {}
+
+
+def _returned(graph: fx.Graph) -> Iterator[fx.Node]:
+    """The nodes whose results a forward returns, alone, in a tuple or in a dict, in whatever shape."""
+    (output,) = [node for node in graph.nodes if node.op == "output"]
+    pending = list(output.all_input_nodes)
+    while pending:
+        node = pending.pop()
+        yield node
+        shaping = node.op == "call_method" and node.target in _SHAPING
+        shaping |= node.op == "call_function" and getattr(node.target, "__name__", "") in _SHAPING
+        if shaping:
+            pending += node.all_input_nodes[:1]
+
+
+def _name(node: fx.Node, module: nn.Module) -> str:
+    if node.op == "call_module":
+        return f"{node.target} ({type(module.get_submodule(str(node.target))).__name__})"
+    return "" if node.op == "output" else str(getattr(node.target, "__name__", node.target))

@@ -1,0 +1,187 @@
+"""Functional activations in a forward of the user's own, mollified while that forward runs.
+
+The user's Python code runs at every level, as it is written: its attributes, its control flow, its random numbers. Only calls such as
+``torch.tanh(x)`` or ``x.relu()`` in it are answered by us, in a `TorchFunctionMode` that is active while the method runs.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from mollifier.activations import function_name, function_names, of_function
+from mollifier.convert._classes import KEY, Spot
+from mollifier.convert._runs import End
+from mollifier.nn import NoisyActivation
+
+# Functions that may stand between a layer and its activation, as the modules of the same names may.
+PASSING = frozenset((
+    *(F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout, torch.dropout),
+    *(F.batch_norm, F.layer_norm, F.group_norm, F.instance_norm, F.rms_norm, F.local_response_norm),
+))  # fmt: skip
+
+
+class Scope(TorchFunctionMode):
+    """One call of a method: answers the activations that it calls, in the order of its calls."""
+
+    def __init__(self, owner: nn.Module, method: str) -> None:
+        super().__init__()
+        self.owner, self.method, self.count = owner, method, 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        scopes = _scopes()
+        if not scopes or scopes[-1] is not self:  # somebody else is speaking: a module inside, or we ourselves
+            return func(*args, **kwargs)
+        if func in PASSING:
+            return self._pass(func, args, kwargs)
+        name = function_name(func)
+        return func(*args, **kwargs) if name is None else self._answer(name, func, args, kwargs)
+
+    def _ends(self) -> list[End]:
+        ends = self.owner._modules[KEY]._modules.get("ends")  # type: ignore[union-attr]
+        return [] if ends is None else list(ends._modules.values())  # type: ignore[arg-type]
+
+    def _pass(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        out = func(*args, **kwargs)
+        given = args[0] if args else kwargs.get("input")
+        for end in self._ends():
+            end.run.follow(given, out)  # type: ignore[arg-type]
+        return out
+
+    def _answer(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        number, self.count = self.count, self.count + 1
+        x: Any = args[0] if args else kwargs.get("input")
+
+        def plain(_: Tensor) -> Any:
+            return func(*args, **kwargs)
+
+        for end in self._ends():
+            if end.function == name and end.copies and (below := end.run.finish(x)) is not None:
+                if end.noise is not None:
+                    _keep_options(end.noise, func, args, kwargs)
+                return end(below, x, plain)
+        loose = self.owner._modules[KEY]._modules.get("loose")  # type: ignore[union-attr]
+        noise: NoisyActivation | None = loose._modules.get(f"{self.method}_{number}") if loose is not None else None  # type: ignore[assignment]
+        if noise is None or noise.activation.name != name:
+            return plain(x)
+        _keep_options(noise, func, args, kwargs)
+        return noise(x) if noise.active else noise.idle(plain(x))
+
+
+def _keep_options(noise: NoisyActivation, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Take over options such as a slope that the user's code has changed since."""
+    if len(args) < 2 and not kwargs:
+        return
+    found = of_function(func, args[1:], kwargs)
+    if found is not None and found.options != noise.activation.options:
+        noise.activation = found
+
+
+class ForwardSpot(Spot):
+    """A module whose own methods call activations as functions."""
+
+    @classmethod
+    def methods_for(cls, plain: type[nn.Module]) -> dict[str, Any]:
+        """The methods that are listened to."""
+        return {name: _listened(getattr(plain, name), name) for name in listened(plain)}
+
+
+def _listened(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @wraps(method)
+    def run(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if not _any_active(self._modules[KEY]) and not torch.distributed.is_initialized():  # type: ignore[arg-type]
+            return method(self, *args, **kwargs)
+        scope, scopes = Scope(self, name), _scopes()
+        scopes.append(scope)
+        try:
+            with scope:
+                return method(self, *args, **kwargs)
+        finally:
+            scopes.pop()
+
+    return run
+
+
+def listened(kind: type[nn.Module]) -> list[str]:
+    """The methods of a class of the user's in which an activation may be called: forward, and all that name one.
+
+    >>> class Net(nn.Module):
+    ...     def encode(self, x): return torch.tanh(x)
+    ...     def forward(self, x): return self.encode(x)
+    >>> sorted(listened(Net))
+    ['encode', 'forward']
+    """
+    words = function_names()
+    found: dict[str, None] = {}
+    for base in kind.__mro__:
+        if base.__module__.split(".")[0] == "torch":
+            continue
+        for name, method in vars(base).items():
+            if isinstance(method, FunctionType) and (name == "forward" or words & _words(method.__code__)):
+                found[name] = None
+    return [name for name in found if not name.startswith("__")]
+
+
+def _words(code: CodeType) -> set[str]:
+    inside = (_words(each) for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*inside)
+
+
+def _any_active(holder: nn.Module) -> bool:
+    ends, loose = holder._modules.get("ends"), holder._modules.get("loose")
+    if ends is not None:
+        for end in ends._modules.values():
+            if end.copies or (end.noise is not None and end.noise.active):  # type: ignore[union-attr]
+                return True
+    if loose is not None:
+        for noise in loose._modules.values():
+            if noise.active:  # type: ignore[union-attr]
+                return True
+    return False
+
+
+class ShieldSpot(Spot):
+    """A module inside a forward that is listened to, whose own activations are not that forward's."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        with aside():
+            return super().forward(*args, **kwargs)
+
+
+_local = threading.local()
+_while_compiling: list[Scope | None] = []
+
+
+def _scopes() -> list[Scope | None]:
+    """The methods that run in this thread and are listened to; only the last one is."""
+    if torch.compiler.is_compiling():
+        return _while_compiling
+    try:
+        scopes: list[Scope | None] = _local.scopes
+    except AttributeError:
+        scopes = _local.scopes = []
+    return scopes
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """Within the context, nobody listens."""
+    scopes = _scopes()
+    scopes.append(None)
+    try:
+        yield
+    finally:
+        scopes.pop()

@@ -1,0 +1,50 @@
+"""Why something was left as it is, in the words of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from mollifier.convert import _structure as structure
+
+OUTPUT = "output: what the model returns stays as it is; mollify it too with output=True"
+EXCLUDED = "excluded"
+NO_COPY = "its place in the forward is not known, so nothing is copied past it: name its block with blocks=[…], or give an example= input"
+ATTENTION = "attention has no activation to mollify: name the layer around it with blocks=[…]"
+UNKNOWN = "it is not in the table: if it is an activation, add it with mollifier.register"
+BY_HAND = "it was built mollified by hand, and keeps its own level"
+OWN_RECURRENT = "it is recurrent with a forward of its own; name its block with blocks=[…]"
+NO_LAYERS = "it is called in a module without layers: if that module is an activation, add it with mollifier.register"
+NOTHING_FOLLOWS = "no activation follows it"
+
+
+def not_seen(error: Exception) -> str:
+    """A forward that torch.fx could not look at."""
+    first = (str(error).splitlines() or [""])[0][:120]
+    return (
+        f"its place is not known, since the forward cannot be traced ({type(error).__name__}: {first}): "
+        "give an example= input, or make it a module"
+    )
+
+
+def layer(after: Sequence[nn.Module], output: bool) -> str:
+    """Why the copy does not go past a layer of a Sequential: by what stands after it."""
+    for module in after:
+        if type(module) in structure.NO_TANGENT:
+            return f"{type(module).__name__} follows it: {structure.NO_TANGENT[type(module)]}"
+        if structure.has_tangent(module):
+            return OUTPUT
+        if isinstance(module, structure.BETWEEN):
+            continue
+        if isinstance(module, structure.SHAPING):
+            continue
+        return f"{type(module).__name__} follows it, and no activation"
+    return OUTPUT if output else NOTHING_FOLLOWS
+
+
+def layer_before(follower: str | None, output: bool) -> str:
+    """The same, in a forward of the user's own; ``follower`` is what takes its output."""
+    if output:
+        return OUTPUT
+    return f"{follower} follows it, and no activation that can be mollified" if follower else NOTHING_FOLLOWS

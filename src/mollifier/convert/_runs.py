@@ -1,0 +1,120 @@
+"""Runs: a layer, what stands between, and an activation; and the copy past them, however they are called.
+
+The modules of a run may be called by their container, one by one, in a slice of it, or by a forward of the user's own. So none
+of them relies on who calls it: the layer remembers what it took and gave, what stands between follows it, and the activation at the end
+finds out whether what it is given came that way.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mollifier.nn import Copy, NoisyActivation
+from mollifier.nn._fused import close
+from mollifier.nn.block import check_unchanged, version
+
+
+class Run:
+    """The trail of a run: what its layer took, and what its last module gave. One per layer and thread.
+
+    >>> run, below, out = Run(), torch.zeros(2), torch.ones(2)
+    >>> run.begin(below, out)
+    >>> run.finish(torch.ones(2)) is None, run.finish(out) is below, run.finish(out) is None
+    (True, True, True)
+    """
+
+    def __init__(self) -> None:
+        self.ends: list[End] = []
+        self._trails: dict[int, tuple[Tensor, int | None, Tensor]] = {}
+
+    @property
+    def active(self) -> bool:
+        """Does any of its ends copy?"""
+        for end in self.ends:  # (a loop, since this is asked at every call)
+            if end.copies:
+                return True
+        return False
+
+    def begin(self, below: Tensor, out: Tensor, before: int | None = None) -> None:
+        """The layer took ``below``, of this version, and gave ``out``."""
+        self._trails[_thread()] = (below, before, out)
+
+    def follow(self, given: Tensor, out: Tensor) -> None:
+        """Something that stands between layer and activation took ``given`` and gave ``out``."""
+        trail = self._trails.get(_thread())
+        if trail is not None and trail[2] is given:
+            self._trails[_thread()] = (*trail[:2], out)
+
+    def finish(self, given: Tensor) -> Tensor | None:
+        """What the layer took, if ``given`` is what came of it; the trail ends there."""
+        trail = self._trails.get(_thread())
+        if trail is None or trail[2] is not given:
+            return None
+        del self._trails[_thread()]
+        check_unchanged(trail[0], trail[1])
+        return trail[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"ends": self.ends, "_trails": {}}  # a copy, or one in a file, is not in the middle of a forward
+
+
+def _thread() -> int:
+    return 0 if torch.compiler.is_compiling() else threading.get_ident()
+
+
+class End(nn.Module):
+    """The end of a run: its noisy activation and its copy.
+
+    Attributes:
+        noise: None where activations stay as they are.
+        copy: Past the whole run.
+        function: Name of the activation.
+        run: The trail that leads here.
+    """
+
+    def __init__(self, noise: NoisyActivation | None, copy: Copy, function: str, run: Run) -> None:
+        super().__init__()
+        self.noise, self.copy, self.function, self.run = noise, copy, function, run
+        run.ends.append(self)
+
+    @property
+    def copies(self) -> bool:
+        """Does it copy at the present level?"""
+        copy: Copy = self._modules["copy"]  # type: ignore[assignment]
+        return copy.active or copy.residual
+
+    def forward(self, below: Tensor | None, x: Tensor, plain: Callable[[Tensor], Tensor]) -> Tensor:
+        """The activation of x, mixed with what was below the layer; with nothing below, the activation alone."""
+        if below is not None:
+            return close(self.noise, self.copy, below, x, plain)
+        noise = self.noise
+        return noise(x) if noise is not None and noise.active else plain(x)
+
+
+RUNS = "_mollifier_runs"  # in the __dict__ of a member: the runs that it is part of
+
+
+def called(layer: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a layer that begins a run, and remember what it took."""
+    run: Run = layer.__dict__[RUNS][0]
+    if not run.active:
+        return forward(*args, **kwargs)
+    below = args[0] if args else kwargs["input"]
+    before = version(below)
+    out = forward(*args, **kwargs)
+    run.begin(below, out, before)
+    return out
+
+
+def followed(between: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a module that stands between the layer and the activation of one run or several."""
+    out = forward(*args, **kwargs)
+    given = args[0] if args else kwargs["input"]
+    for run in between.__dict__[RUNS]:
+        run.follow(given, out)
+    return out
