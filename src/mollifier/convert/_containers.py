@@ -25,12 +25,13 @@ def _without_holder(name: str) -> Callable[..., Any]:
     """The container's own method, with our child out of its way."""
 
     def method(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        holder = self._modules.pop(KEY)
+        holder = self._modules.pop(KEY, None)  # (None inside another of these methods)
         try:
             found = getattr(super(HiddenHolder, self), name)(*args, **kwargs)
             return iter(list(found)) if name == "__iter__" else found
         finally:
-            self._modules[KEY] = holder
+            if holder is not None:
+                self._modules[KEY] = holder
 
     return method
 
