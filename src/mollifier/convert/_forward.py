@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.nn.parameter import is_lazy
 
 from mollifier.activations import Activation, function_name, of_function, of_module, python_functions
 from mollifier.convert._live import PASSING, listened
@@ -92,7 +93,7 @@ def _identity(step: Call | str) -> Any:
 
 
 def _look(module: nn.Module, training: bool) -> Found:
-    with _undisturbed(), warnings.catch_warnings():
+    with unchanged(module), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tracer = _OwnForward(type(module))
         graph = tracer.trace(_double(module, training))
@@ -148,8 +149,11 @@ def _double(module: nn.Module, training: bool) -> nn.Module:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Within the context, random numbers may be drawn as if they had not been."""
+def unchanged(model: nn.Module) -> Iterator[None]:
+    """Within the context a forward may run: modes, buffers, attributes and random states are put back at its end."""
+    attributes = [(module.__dict__, dict(module.__dict__)) for module in model.modules()]
+    registered = [(module._buffers, dict(module._buffers)) for module in model.modules()]
+    values = [(buffer, buffer.clone()) for buffer in model.buffers() if not (buffer.is_meta or is_lazy(buffer))]
     state = random.getstate()
     numpy = sys.modules.get("numpy")
     theirs = numpy.random.get_state() if numpy is not None else None
@@ -157,6 +161,13 @@ def _undisturbed() -> Iterator[None]:
         with torch.random.fork_rng():
             yield
     finally:
+        for kept, before in (*attributes, *registered):
+            kept.clear()
+            kept.update(before)
+        with torch.no_grad():
+            for buffer, value in values:
+                if not torch.equal(buffer, value):
+                    buffer.copy_(value)
         random.setstate(state)
         if numpy is not None:
             numpy.random.set_state(theirs)

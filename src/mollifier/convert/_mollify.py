@@ -131,8 +131,8 @@ def _planned(
 ) -> Planner:
     auto = isinstance(blocks, str) and blocks == "auto"
     named = set() if auto else named_blocks(model, blocks)
-    seen = {} if example is None else watch(model, example)
-    planner = Planner(model, activations, auto, named, Exclude(model, exclude), seen)
+    seen, recorded = ({}, {}) if example is None else watch(model, example)
+    planner = Planner(model, activations, auto, named, Exclude(model, exclude), seen, recorded)
     planner.walk(model, output=not output)
     planner.exclude.check()
     check(planner)

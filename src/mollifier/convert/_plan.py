@@ -30,6 +30,7 @@ class Planner:
         named: Paths of the modules named as blocks.
         exclude: What the user wants to have left alone.
         seen: What an example showed, by module name; empty without one.
+        recorded: What an example showed of forwards, likewise.
         blocks: What was found.
         skipped: What was left, and why.
         inside: Modules with a forward that is known, and children that it calls which may compute activations of their own.
@@ -41,6 +42,7 @@ class Planner:
     named: set[str]
     exclude: Exclude
     seen: dict[str, Seen]
+    recorded: dict[str, Found]
     blocks: list[Block] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     inside: list[tuple[str, str]] = field(default_factory=list)
@@ -89,7 +91,10 @@ class Planner:
         order: list[tuple[float, int]] = []
         last = 0.0
         for number, block in enumerate(self.blocks):
-            first = self.seen.get(block.members[0] if block.members else block.path)
+            first = self.seen.get(block.path)
+            if block.members:  # a run is where its activation is, if that stands nowhere else, or its layer
+                alone = block.end != block.path and block.end in self.seen and len(self.seen[block.end].inputs) == 1
+                first = self.seen.get(block.end if alone else block.members[0])
             # what is called as a function has no time of its own: it keeps its place behind what was found before it
             last = first.first if first is not None and (block.members or not block.label) else last
             order.append((last, number))
@@ -197,11 +202,13 @@ class Planner:
         """Plan a module with a forward of its own: by what it does, where that can be seen, else child by child."""
         why = reasons.NO_LAYERS
         if structure.has_own_forward(module):
+            found: Found | None
             try:
                 found = discover(module)
             except Exception as error:  # torch.fx raises whatever the user's code raises when it meets a proxy
                 why = reasons.not_seen(error)
-            else:
+                found = self.recorded.get(path)
+            if found is not None:
                 _Forward(self, found, module, path, block, output).plan()
                 return
         if self.activations:

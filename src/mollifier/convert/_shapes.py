@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mollifier.convert._forward import Found, unchanged
+from mollifier.convert._recorded import Recorder
 from mollifier.convert._structure import Width, affine_width, unit_dim_of
 
 
@@ -27,31 +29,32 @@ class Seen:
         return counts.pop() if len(counts) == 1 and len(self.inputs) else None
 
 
-def watch(model: nn.Module, example: Any) -> dict[str, Seen]:
+def watch(model: nn.Module, example: Any) -> tuple[dict[str, Seen], dict[str, Found]]:
     """Run the model once on an example, in eval() and without gradients, and note every call.
 
-    The random state, the mode and the buffers are as before.
+    The random state, the mode, the buffers and the attributes are as before.
     """
     seen: dict[str, Seen] = {}
     clock = [0, -1]  # calls so far; unit dimension of the last affine layer
-    modes = [(module, module.training) for module in model.modules()]
+    recorder = Recorder(model)
     handles = []
-    try:
-        for name, module in model.named_modules():
-            handles.append(module.register_forward_pre_hook(_entering(name, module, seen, clock), with_kwargs=True))
-            handles.append(module.register_forward_hook(_leaving(name, seen)))
-        with torch.random.fork_rng(), torch.no_grad():
-            model.eval()
-            if isinstance(example, dict):
-                model(**example)
-            else:
-                model(*example if isinstance(example, (tuple, list)) else (example,))
-    finally:
-        for handle in handles:
-            handle.remove()
-        for module, mode in modes:
-            module.training = mode
-    return seen
+    with unchanged(model):
+        try:
+            for name, module in model.named_modules():
+                handles.append(module.register_forward_pre_hook(_entering(name, module, seen, clock), with_kwargs=True))
+                handles.append(module.register_forward_hook(_leaving(name, seen)))
+                handles.append(module.register_forward_pre_hook(lambda module, args: recorder.enter(module)))
+                handles.append(module.register_forward_hook(recorder.leave))
+            with torch.no_grad(), recorder:
+                model.eval()
+                if isinstance(example, dict):
+                    model(**example)
+                else:
+                    model(*example if isinstance(example, (tuple, list)) else (example,))
+        finally:
+            for handle in handles:
+                handle.remove()
+    return seen, recorder.found
 
 
 def _entering(name: str, module: nn.Module, seen: dict[str, Seen], clock: list[int]) -> Callable[..., None]:
