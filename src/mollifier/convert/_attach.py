@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mollifier.convert._blocks import Block, Noisy
 from mollifier.convert._levels import is_mollified
+from mollifier.convert._plan import Planner
 from mollifier.convert._report import Row
 from mollifier.convert._structure import is_plain_sequential
 from mollifier.convert._classes import KEY
@@ -120,8 +121,8 @@ def _where(model: nn.Module, block: Block) -> dict[str, Any]:
     return {"device": like.device, "dtype": like.dtype} if like is not None and like.is_floating_point() else {}
 
 
-def attach(model: nn.Module, made: list[Parts], inside: list[tuple[str, str]]) -> None:
-    """Put everything in its place; ``inside`` names the children that a forward calls, see `Planner`."""
+def attach(model: nn.Module, made: list[Parts], planner: Planner) -> None:
+    """Put everything in its place."""
     for parts in made:
         block = parts.block
         if parts.recurrent is not None:
@@ -133,7 +134,10 @@ def attach(model: nn.Module, made: list[Parts], inside: list[tuple[str, str]]) -
                 _attach_copy(model, block, parts.copy)
             for planned, noise in zip(block.noisy, parts.noisy or [], strict=True):
                 _attach_noise(model, planned, noise)
-    for owner, child in inside:
+    for path, calls in planner.heard.items():
+        if isinstance(module := model.get_submodule(path), ForwardSpot):
+            holder_of(module).calls = {key: (name, -1) for key, name in calls.items()} | holder_of(module).calls
+    for owner, child in planner.inside:
         if isinstance(model.get_submodule(owner), ForwardSpot):
             swap(model.get_submodule(child), ShieldSpot)
     for module in list(model.modules()):
@@ -157,7 +161,9 @@ def _attach_run(model: nn.Module, block: Block, noise: NoisyActivation | None, c
         if run not in module.__dict__.get(RUNS, []):
             join_run(module, run, BetweenSpot)
     module = model.get_submodule(block.end)
-    holder_of(module).add_end(End(noise, copy, block.function, run))
+    holder = holder_of(module)
+    number = holder.add_end(End(noise, copy, block.function, run))
+    holder.calls.update(dict.fromkeys(filter(None, block.keys), (block.function, number)))
     swap(module, ForwardSpot if block.end == block.path else ActivationSpot)
     home = model.get_submodule(block.path)
     if is_plain_sequential(home):

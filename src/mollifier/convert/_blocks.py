@@ -32,6 +32,7 @@ class Block:
         members: Of a run: paths of its layer, and of what stands between it and the activation.
         end: Of a run: path of the activation module, or of the module whose methods call the activation.
         function: Of a run: name of the activation.
+        keys: Of a run that ends in a function: the calls of that function, as `Scope` counts them.
         layer: Number of the layer, in a recurrent module.
         noisy: The activations in it.
     """
@@ -43,6 +44,7 @@ class Block:
     members: tuple[str, ...] = ()
     end: str = ""
     function: str = ""
+    keys: list[str] = field(default_factory=list)
     layer: int | None = None
     noisy: list[Noisy] = field(default_factory=list)
 

@@ -28,6 +28,8 @@ def _without_holder(name: str) -> Callable[..., Any]:
         holder = self._modules.pop(KEY, None)  # (None inside another of these methods)
         try:
             found = getattr(super(HiddenHolder, self), name)(*args, **kwargs)
+            if type(found) is type(self) and found is not self:  # a slice: a container of its own, in which nothing is ours
+                found.__class__ = cast(Spot, self)._plain_class  # type: ignore[assignment]
             return iter(list(found)) if name == "__iter__" else found
         finally:
             if holder is not None:

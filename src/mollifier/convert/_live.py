@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -73,12 +73,31 @@ class Scope(TorchFunctionMode):
                 if end.noise is not None:
                     _keep_options(end.noise, func, args, kwargs)
                 return end(below, x, plain)
-        loose = self.owner._modules[KEY]._modules.get("loose")  # type: ignore[union-attr]
-        noise: NoisyActivation | None = loose._modules.get(f"{self.method}_{number}") if loose is not None else None  # type: ignore[assignment]
+        key, holder = f"{self.method}_{number}", self.owner._modules[KEY]
+        loose = holder._modules.get("loose")  # type: ignore[union-attr]
+        noise: NoisyActivation | None = loose._modules.get(key) if loose is not None else None  # type: ignore[assignment]
         if noise is None or noise.activation.name != name:
+            if not torch.compiler.is_compiling():
+                self._doubt(name, key, holder)  # type: ignore[arg-type]
             return plain(x)
         _keep_options(noise, func, args, kwargs)
         return noise(x) if noise.active else noise.idle(plain(x))
+
+
+    def _doubt(self, name: str, key: str, holder: nn.Module) -> None:
+        """Warn once if an activation stays plain that should not: the forward does not do what mollify saw it do."""
+        known, number = cast("dict[str, tuple[str, int]]", holder.calls).get(key, ("", -1))
+        if known == name and (number < 0 or not self._ends()[number].copies):
+            return
+        if not holder.__dict__.get("doubted"):
+            holder.__dict__["doubted"] = True
+            what = "its layer was not called just before it" if known == name else "mollify saw no such call there"
+            warnings.warn(
+                f"{type(self.owner).__name__}.{self.method} calls {name}, and {what}: it stays plain. Give mollify an example= input "
+                "that takes the same way through the forward, or leave it out with exclude=.",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
 
 def _keep_options(noise: NoisyActivation, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

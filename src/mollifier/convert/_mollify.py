@@ -91,7 +91,7 @@ def mollify(
     settings = Settings(c, a, residual, projection, level, train_noise, eval_noise, options)
     planner = _planned(model, activations, blocks, exclude, output, example)
     made, rows = make(model, planner.in_order(), settings)
-    attach(model, made, planner.inside)  # nothing can fail from here on
+    attach(model, made, planner)  # nothing can fail from here on
     model.__dict__[REPORT] = Report(rows, planner.skipped)
     return model
 

@@ -33,6 +33,7 @@ class Planner:
         recorded: What an example showed of forwards, likewise.
         blocks: What was found.
         skipped: What was left, and why.
+        heard: By module, the functional activations of its methods, whatever becomes of them: key and name.
         inside: Modules with a forward that is known, and children that it calls which may compute activations of their own.
     """
 
@@ -45,6 +46,7 @@ class Planner:
     recorded: dict[str, Found]
     blocks: list[Block] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
+    heard: dict[str, dict[str, str]] = field(default_factory=dict)
     inside: list[tuple[str, str]] = field(default_factory=list)
 
     def walk(
@@ -185,7 +187,7 @@ class Planner:
             before = width or (before if isinstance(child, structure.BETWEEN) else None)
             index += 1
 
-    def _run(self, path: str, label: str, members: tuple[str, ...], act: nn.Module | Call, end: str) -> None:
+    def _run(self, path: str, label: str, members: tuple[str, ...], act: nn.Module | Call, end: str) -> Block:
         """Plan a layer, what stands between, and the activation at the end: a module, or a function that is called."""
         width = affine_width(self.model.get_submodule(members[0]))
         found = of_module(act) if isinstance(act, nn.Module) else act.function
@@ -197,6 +199,7 @@ class Planner:
             if end in self.seen and isinstance(act, nn.Module) and len(self.seen[end].inputs) == 1:
                 units, dim = self.seen[end].units(), self.seen[end].unit_dim
             home.noisy.append(Noisy(end, found, units or 1, dim))
+        return home
 
     def _custom(self, module: nn.Module, path: str, block: Block | None, output: bool) -> None:
         """Plan a module with a forward of its own: by what it does, where that can be seen, else child by child."""
@@ -240,7 +243,8 @@ class _Forward:
         calls = [step for step in self.found.steps if isinstance(step, Call)]
         runs = {id(call) for call in calls if self._is_run(call)}
         self.done |= {member for call in calls if id(call) in runs for member in (call.layer, *call.between)}
-        known: set[tuple[str, str]] = set()
+        known: dict[tuple[str, str], Block] = {}
+        self.planner.heard[self.path] = {call.key: _spoken(call) for call in calls if call.key}
         called = {step if isinstance(step, str) else step.module for step in self.found.steps if not _is_function(step)}
         for name in sorted(called):
             if structure.may_call_activations(self.module.get_submodule(name)):
@@ -251,8 +255,8 @@ class _Forward:
             elif id(step) in runs:
                 key = (step.layer, step.module or str(step.function))
                 if key not in known:  # a layer that is called twice, as by a siamese network, has one level
-                    known.add(key)
-                    self._run(step)
+                    known[key] = self._run(step)
+                known[key].keys.append(step.key)
             elif step.function is None and not step.refused:
                 self._module(step, shared=sum(call.module == step.module for call in calls) > 1)
             else:
@@ -275,11 +279,11 @@ class _Forward:
         name = join(self.path, f"forward({call.label})")
         return reasons.EXCLUDED if self.planner.exclude.call(name, call.function) else ""
 
-    def _run(self, call: Call) -> None:
+    def _run(self, call: Call) -> Block:
         members = tuple(join(self.path, name) for name in (call.layer, *call.between))
         act: nn.Module | Call = self.module.get_submodule(call.module) if call.module else call
-        self.planner._run(self.path, f"forward({call.label})", members, act, join(self.path, call.module))
         self.done.add(call.module)
+        return self.planner._run(self.path, f"forward({call.label})", members, act, join(self.path, call.module))
 
     def _child(self, name: str) -> None:
         if name in self.done:
@@ -331,3 +335,7 @@ class _Forward:
 
 def _is_function(step: Call | str) -> bool:
     return isinstance(step, Call) and bool(step.key)
+
+
+def _spoken(call: Call) -> str:
+    return call.function.name if call.function is not None else call.module

@@ -32,6 +32,7 @@ class Holder(Added):
         ends: Of the runs that end in this activation module, or in an activation that this module's own methods call.
         loose: Noise of the other activations that its methods call, and of function-valued attributes.
         functions: Those attributes' plain values.
+        calls: Activations that its methods are known to call: name, and the number of the run that ends there, or -1.
     """
 
     def __init__(self) -> None:
@@ -41,11 +42,13 @@ class Holder(Added):
         self.ends: nn.ModuleList | None = None
         self.loose: nn.ModuleDict | None = None
         self.functions: dict[str, Callable[..., Any]] = {}
+        self.calls: dict[str, tuple[str, int]] = {}
 
-    def add_end(self, end: End) -> None:
-        """Let a run end here."""
+    def add_end(self, end: End) -> int:
+        """Let a run end here; its number."""
         self.ends = self.ends or nn.ModuleList().train(self.training)
         self.ends.append(end.train(self.training))
+        return len(self.ends) - 1
 
     def add_loose(self, name: str, noise: NoisyActivation) -> None:
         """Put noise into a forward, under this name."""

@@ -1,0 +1,155 @@
+"""What a module's own forward does, seen on an example: for forwards that torch.fx cannot look at, such as those with a loop over data."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any
+
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from mollifier.activations import function_name, of_function, of_module
+from mollifier.convert._forward import Call, Found
+from mollifier.convert._live import PASSING, listened
+from mollifier.convert._structure import BETWEEN, affine_width
+
+_IN_PLACE = "it works in place, in a forward that cannot be traced: make it out of place"
+_NO_TANGENT = "with these options it has no tangent at 0"
+
+
+@dataclass
+class _Trail:
+    layer: str
+    between: tuple[str, ...] = ()
+
+
+@dataclass
+class _Running:
+    """A forward that runs: what it did so far, and the results of its activations and children."""
+
+    path: str
+    found: Found = field(default_factory=Found)
+    results: list[tuple[Tensor, Call | str]] = field(default_factory=list)
+
+
+class Recorder(TorchFunctionMode):
+    """Notes which activations follow which layers in every forward that runs; told of modules by hooks.
+
+    Attributes:
+        found: What the first call of each module's forward did, by the module's name.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.found: dict[str, Found] = {}
+        self._names = {module: name for name, module in model.named_modules()}
+        self._codes: dict[CodeType, str] = {}
+        for kind in {type(module) for module in model.modules()}:
+            self._codes |= {getattr(kind, name).__code__: name for name in listened(kind)}
+        self._stack: list[_Running] = []
+        self._counts: dict[FrameType, int] = {}
+        self._trails: dict[int, tuple[Tensor, _Trail]] = {}  # the tensor is kept, so that its id stays its own
+
+    def enter(self, module: nn.Module) -> None:
+        """A module's forward begins."""
+        self._stack.append(_Running(self._names[module]))
+
+    def leave(self, module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+        """It ends."""
+        running = self._stack.pop()
+        returned = {id(tensor) for tensor in _tensors(out)} | {id(t._base) for t in _tensors(out) if t._base is not None}
+        self._finish(running, returned)
+        if not self._stack or not isinstance(out, Tensor):
+            return
+        path, given = running.path, next((arg for arg in args if isinstance(arg, Tensor)), None)
+        above = self._stack[-1]
+        trail = self._trails.get(id(given))
+        if _is_activation(module):
+            call = Call(module=_below(above.path, path), **self._before(above.path, given))
+            above.found.steps.append(call)
+            above.results.append((out, call))
+        else:
+            above.found.steps.append(_below(above.path, path))
+            above.results.append((out, _below(above.path, path)))
+        if affine_width(module) is not None:
+            self._trails[id(out)] = (out, _Trail(path))
+        elif isinstance(module, BETWEEN) and trail is not None:
+            self._trails[id(out)] = (out, _Trail(trail[1].layer, (*trail[1].between, path)))
+
+    def _finish(self, running: _Running, returned: set[int]) -> None:
+        found = running.found
+        for out, step in running.results:
+            if id(out) not in returned and (out._base is None or id(out._base) not in returned):
+                continue
+            if isinstance(step, str):
+                found.returned.add(step)
+            else:
+                place = next(index for index, each in enumerate(found.steps) if each is step)
+                found.steps[place] = Call(**{**vars(step), "returned": True})
+        self.found.setdefault(running.path, found)
+
+    def _before(self, path: str, given: Any) -> dict[str, Any]:
+        trail = self._trails.get(id(given))
+        if trail is None or not trail[1].layer.startswith(f"{path}." if path else ""):
+            return {}
+        return {
+            "layer": _below(path, trail[1].layer),
+            "between": tuple(_below(path, each) for each in trail[1].between),
+        }
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        given = args[0] if args else kwargs.get("input")
+        name = function_name(func)
+        out = func(*args, **kwargs)
+        if func in PASSING and id(given) in self._trails:
+            self._trails[id(out)] = (out, self._trails[id(given)][1])
+        if name is not None and self._stack and (key := self._key()):
+            call = self._call(name, func, args, kwargs, key, given)
+            self._stack[-1].found.steps.append(call)
+            self._stack[-1].results.append((out, call))
+        return out
+
+    def _key(self) -> str:
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code not in self._codes:
+            frame = frame.f_back
+        if frame is None:
+            return ""
+        number = self._counts.get(frame, 0)
+        self._counts[frame] = number + 1
+        return f"{self._codes[frame.f_code]}_{number}"
+
+    def _call(
+        self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: str, given: Any
+    ) -> Call:
+        if kwargs.get("inplace") or str(getattr(func, "__name__", "")).endswith("_"):
+            return Call(module=name, key=key, refused=_IN_PLACE)
+        try:
+            options = {word: value for word, value in kwargs.items() if word != "input"}
+            function = of_function(func, args[1:], options)
+        except ValueError:
+            return Call(module=name, key=key, refused=_NO_TANGENT)
+        return Call(function=function, key=key, **self._before(self._stack[-1].path, given))
+
+
+def _is_activation(module: nn.Module) -> bool:
+    try:
+        return of_module(module) is not None
+    except ValueError:
+        return False
+
+
+def _below(path: str, name: str) -> str:
+    return name.removeprefix(f"{path}.") if path else name
+
+
+def _tensors(out: Any) -> list[Tensor]:
+    if isinstance(out, Tensor):
+        return [out]
+    values = out.values() if isinstance(out, dict) else out if isinstance(out, (tuple, list)) else ()
+    return [tensor for value in values for tensor in _tensors(value)]
