@@ -91,17 +91,31 @@ def test_networks_built_by_hand():
     assert mollifier.levels(model[1]) == pytest.approx([0.2])
 
 
-def test_with_an_example_blocks_are_in_the_order_of_their_calls():
-    class Reversed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.last, self.first = mlp(4, 4, 4), mlp(3, 4, 4)
+class Reversed(nn.Module):
+    """Registered in another order than it is called."""
 
-        def forward(self, x: Tensor) -> Tensor:
-            return self.last(self.first(x))
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.first = mlp(4, 4, 4), mlp(3, 4, 4)
 
-    by_structure = mollifier.report(mollifier.mollify(Reversed()))
-    by_call = mollifier.report(mollifier.mollify(Reversed(), example=torch.zeros(2, 3)))
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first(x))
+
+
+class Dependent(Reversed):
+    """The same, in a forward that depends on its data."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.first(x)) if x.sum() < 1e9 else x
+
+
+def test_blocks_are_in_the_order_of_their_calls():
+    assert [row.name for row in mollifier.plan(Reversed()).blocks] == ["first[0:1]", "last[0:1]"]
+
+
+def test_with_an_example_they_are_also_where_the_forward_depends_on_its_data():
+    by_structure = mollifier.plan(Dependent())
+    by_call = mollifier.plan(Dependent(), example=torch.zeros(2, 3))
     assert [row.name for row in by_structure.blocks] == ["last[0:1]", "first[0:1]"]
     assert [row.name for row in by_call.blocks] == ["first[0:1]", "last[0:1]"]
 
@@ -128,7 +142,7 @@ def test_frozen_noise_is_the_same_at_every_call_and_leaves_nothing():
 
 def test_frozen_draws_do_not_depend_on_the_level():
     """Common random numbers: what is copied at one level is copied at every higher one."""
-    model = mollifier.mollify(nn.Sequential(nn.Linear(30, 30), nn.Sigmoid()), activations=False)
+    model = mollifier.mollify(nn.Sequential(nn.Linear(30, 30), nn.Sigmoid()), activations=False, output=True)
     x = torch.randn(20, 30)
     copied = []
     with mollifier.frozen(model):

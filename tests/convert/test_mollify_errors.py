@@ -45,11 +45,6 @@ class Twice(nn.Module):
         return self.block(self.block(x))
 
 
-def shared_activation() -> nn.Module:
-    act = nn.ReLU()
-    return nn.Sequential(nn.Linear(4, 4), act, nn.Linear(4, 4), act)
-
-
 def shared_block() -> nn.Module:
     block = mlp(4, 4, 4)
     return nn.Sequential(block, block)
@@ -61,7 +56,7 @@ REFUSED = [
         "only an output layer",
         lambda: nn.Sequential(nn.Linear(2, 2)),
         {},
-        r"found nothing to mollify in Sequential.\n  0 \(Linear\): no activation follows it",
+        r"found nothing to mollify in Sequential.\n  0 \(Linear\): output: what the model returns stays as it is",
     ),
     (
         "activations and copies off",
@@ -96,13 +91,34 @@ REFUSED = [
     ("a noise", Layers, {"eval_noise": "mean"}, r"noise 'mean': expected one of sample, expected, exact"),
     ("bounds of a", Layers, {"a": (1.0, -1.0)}, r"expected a = \(low, high\)"),
     ("c", Layers, {"c": -1.0}, r"expected .* c >= 0"),
+    ("a shared block", shared_block, {}, r"one module stands in several places: '0.0' = '1.0'. Each needs a level"),
     (
-        "a shared activation",
-        shared_activation,
-        {},
-        r"one module stands in several places: '1' = '3'. Each needs a level",
+        "a shared block by name",
+        shared_block,
+        {"blocks": "0"},
+        r"one module stands in several places: '0' = '1'; '0.1' = '1.1'. Each needs a level",
     ),
-    ("a shared block", shared_block, {}, r"one module stands in several places: '0' = '1'"),
+    (
+        "only an output activation",
+        lambda: nn.Sequential(nn.Linear(2, 2), nn.Sigmoid()),
+        {},
+        r"\n  0 \(Linear\): output: .*\n  1 \(Sigmoid\): output: .*; mollify it too with output=True",
+    ),
+    ("all excluded", lambda: mlp(2, 2, 1), {"exclude": [nn.Sigmoid]}, r"found nothing .*\n  .*\n  1 \(Sigmoid\): excluded"),
+    (
+        "a misspelt name to exclude",
+        Layers,
+        {"exclude": ["layer.0"]},
+        r"exclude='layer.0' matches nothing. Close: layers.0",
+    ),
+    ("a type to exclude", Layers, {"exclude": nn.ReLU}, r"exclude=<class '.*ReLU'> matches nothing"),
+    ("a function to exclude", Layers, {"exclude": torch.tanh}, r"exclude=<built-in method tanh .* matches nothing"),
+    (
+        "two wrong things to exclude in one error",
+        Layers,
+        {"exclude": ["one", "layers.0", lambda name, module: False]},
+        r"exclude='one' matches nothing.; exclude=<function .* matches nothing",
+    ),
     (
         "shapes without a copy path",
         Widening,

@@ -42,13 +42,13 @@ def test_a_run_may_hold_norm_and_dropout(norm):
 
 def test_convolutions_of_each_dimension():
     for conv, norm in ((nn.Conv1d, nn.BatchNorm1d), (nn.Conv2d, nn.BatchNorm2d), (nn.Conv3d, nn.BatchNorm3d)):
-        model = nn.Sequential(conv(3, 2, 3), norm(2), nn.ReLU())
+        model = nn.Sequential(conv(3, 2, 3), norm(2), nn.ReLU(), conv(2, 1, 1))
         assert plan(model) == [("[0:2]", "run", "3 → 2", "project", "relu (2 a)")]
 
 
 def test_sequentials_at_any_depth():
     inner = nn.Sequential(mlp(3, 4, 4), nn.ReLU(), nn.Flatten(), nn.Linear(4, 4), nn.ELU())
-    model = nn.Sequential(nn.Linear(3, 3), nn.GELU(), Wrap(body=inner))
+    model = nn.Sequential(nn.Linear(3, 3), nn.GELU(), Wrap(body=inner), nn.Linear(4, 1))
     assert plan(model) == [
         ("[0:1]", "run", "3 → 3", "copy", "gelu(approximate=none) (3 a)"),
         ("2.body.0[0:1]", "run", "3 → 4", "pad", "sigmoid (4 a)"),
@@ -78,24 +78,38 @@ def test_a_subclass_of_sequential_with_its_own_forward_is_no_run():
 
 
 def test_residual_blocks_by_name_and_shape():
-    model = nn.Sequential(BasicBlock(2, 2), BasicBlock(2, 4, stride=2))
+    model = nn.Sequential(BasicBlock(2, 2), BasicBlock(2, 4, stride=2), nn.Conv2d(4, 1, 1))
     assert plan(model) == [
         ("0", "residual", "2 → 2", "copy", "relu (2 a)"),
         ("1", "residual", "2 → 4", "pad", "relu (4 a)"),
     ]
 
 
+def test_a_residual_block_whose_result_the_model_returns_is_none():
+    """Its last activation is the output; the layer before its first one is a run like any other."""
+    assert plan(BasicBlock(2, 2)) == [("forward(conv1, relu)", "run", "2 → 2", "copy", "relu (2 a)")]
+    assert plan(BasicBlock(2, 2), output=True) == [("(the model)", "residual", "2 → 2", "copy", "relu (2 a)")]
+
+
 def test_a_bottleneck_with_an_activation_for_each_width():
-    class Bottleneck(Wrap):
-        pass
+    class Bottleneck(nn.Module):
+        def __init__(self, shared: bool) -> None:
+            super().__init__()
+            self.conv0, self.conv1, self.conv2 = nn.Conv2d(8, 2, 1), nn.Conv2d(2, 2, 1), nn.Conv2d(2, 8, 1)
+            self.bn0, self.bn1, self.bn2 = nn.BatchNorm2d(2), nn.BatchNorm2d(2), nn.BatchNorm2d(8)
+            self.act0 = nn.ReLU()
+            if not shared:
+                self.act1, self.act2 = nn.ReLU(), nn.ReLU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            one, *more = [child for child in self.children() if isinstance(child, nn.ReLU)]
+            two, three = more or (one, one)
+            h = one(self.bn0(self.conv0(x)))
+            h = two(self.bn1(self.conv1(h)))
+            return three(self.bn2(self.conv2(h)) + x)
 
     def bottleneck(*, shared: bool) -> nn.Module:
-        parts: dict[str, nn.Module] = {}
-        for i, (below, above) in enumerate([(8, 2), (2, 2), (2, 8)]):
-            parts |= {f"conv{i}": nn.Conv2d(below, above, 1), f"bn{i}": nn.BatchNorm2d(above)}
-            if not shared or i == 2:
-                parts[f"act{i}"] = nn.ReLU()
-        return nn.Sequential(Bottleneck(**parts))
+        return nn.Sequential(Bottleneck(shared), nn.Conv2d(8, 1, 1))
 
     assert plan(bottleneck(shared=False)) == [
         ("0", "residual", "8 → 8", "copy", "relu (2 a)", "relu (2 a)", "relu (8 a)")
@@ -115,8 +129,9 @@ def test_a_name_alone_makes_no_residual_block():
     no_chain = ResidualBlock(
         conv1=nn.Conv2d(2, 3, 1), bn1=nn.BatchNorm2d(3), conv2=nn.Conv2d(2, 2, 1), bn2=nn.BatchNorm2d(2), act=nn.ReLU()
     )
-    for block in (one, norm_first, no_chain):
-        assert plan(nn.Sequential(block)) == [("0.act", "activation", "", "none", "relu (1 a)")]
+    for block, layer in ((one, "conv"), (norm_first, "conv2"), (no_chain, "conv2")):
+        model = nn.Sequential(block, nn.Conv2d(2, 1, 1))
+        assert plan(model) == [(f"0.forward({layer}, act)", "run", "2 → 2", "copy", "relu (2 a)")]
 
 
 def test_blocks_by_glob_and_predicate():
@@ -161,7 +176,7 @@ def test_what_is_not_mollified_is_named_with_the_reason():
     assert why["body.2"].startswith("no activation follows it")
     assert why["prelu"].startswith("its slope is learned")
     assert "flat at 0" in why["flat"]
-    assert why["linear"].startswith("its place in the forward is not known")
+    assert why["linear"] == "attention (MultiheadAttention) follows it, and no activation that can be mollified"
     assert why["attention"].startswith("attention has no activation")
     assert why["strange"].startswith("it is not in the table")
     assert why["hand"] == why["noisy"] == "it was built mollified by hand, and keeps its own level"
@@ -173,12 +188,12 @@ class Strange(nn.Module):
 
 
 def test_lazy_layers_are_no_runs_yet():
-    model = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
+    model = nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.Linear(4, 1))
     assert plan(model) == [("1", "activation", "", "none", "relu (1 a)")]
 
 
 def test_an_activation_that_is_flat_at_0_ends_no_run():
-    model = nn.Sequential(nn.Linear(3, 3), nn.Hardtanh(1.0, 2.0), nn.Linear(3, 3), nn.ReLU())
+    model = nn.Sequential(nn.Linear(3, 3), nn.Hardtanh(1.0, 2.0), nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1))
     assert [row[0] for row in plan(model)] == ["[2:3]"]
 
 
@@ -190,7 +205,7 @@ def test_what_is_added_has_the_models_dtype_and_mode():
 
 
 def test_the_papers_hard_sigmoid_is_known_as_a_module():
-    assert plan(nn.Sequential(nn.Linear(3, 3), HardSigmoid())) == [
+    assert plan(nn.Sequential(nn.Linear(3, 3), HardSigmoid(), nn.Linear(3, 1))) == [
         ("[0:1]", "run", "3 → 3", "copy", "hard_sigmoid (3 a)")
     ]
 
@@ -198,7 +213,7 @@ def test_the_papers_hard_sigmoid_is_known_as_a_module():
 def test_a_transformer_layer_named_as_a_block():
     layer = nn.TransformerEncoderLayer(8, 2, dim_feedforward=16, batch_first=True, activation="gelu")
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-    assert plan(model, blocks="layers.*") == [(f"layers.{i}", "named", "same", "copy", "gelu (16 a)") for i in range(2)]
+    assert plan(model, blocks="layers.*") == [(f"layers.{i}", "named", "unknown", "copy", "gelu (16 a)") for i in range(2)]
     x = torch.randn(2, 5, 8)
     assert torch.equal(model.eval()(x), x)
     mollifier.set_level(model, 0)

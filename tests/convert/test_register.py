@@ -46,14 +46,20 @@ class Odd(nn.Module):
         return self.act(x + self.two(self.act(self.one(x))))
 
 
-def test_a_function_with_its_tangent_by_autograd():
-    assert mollifier.register(squareplus) is squareplus
+def test_a_function_with_its_tangent_by_autograd(monkeypatch):
+    registered = mollifier.register(squareplus)
+    x = torch.randn(5, 3)
+    assert torch.equal(registered(x), squareplus(x))
+    assert registered.__name__ == "squareplus"
     act = activation("squareplus")
     assert (act.slope, act.offset) == (0.5, 1.0)
-    assert activation(squareplus) == act
-    model = mollifier.mollify(Kept(), trace=True)
+    assert activation(registered) == activation(squareplus) == act
+    monkeypatch.setitem(globals(), "squareplus", registered)  # as the decorator does
+    model = mollifier.mollify(Kept(), output=True)
     assert mollifier.report(model).blocks[0].activations == ["squareplus (3 a)"]
-    assert torch.equal(model.eval()(torch.ones(2, 3)), torch.ones(2, 3))
+    assert torch.equal(model.eval()(x), x)
+    mollifier.set_level(model, 0)
+    assert torch.equal(model(x), registered(model.layer(x)))
 
 
 def test_a_tangent_of_ones_own():
@@ -89,15 +95,14 @@ def test_as_a_decorator():
 
 def test_a_class_of_residual_blocks():
     def plan() -> list[tuple[str, str]]:
-        report = mollifier.report(mollifier.mollify(nn.Sequential(Odd())))
-        return [(row.name, row.kind) for row in report.blocks]
+        return [(row.name, row.kind) for row in mollifier.plan(nn.Sequential(Odd(), nn.Linear(4, 1))).blocks]
 
-    assert plan() == [("0.act", "activation")]
+    assert plan() == [("0.forward(one, act)", "run"), ("0.act", "activation")]
     assert mollifier.register(Odd, kind="block") is Odd
     assert plan() == [("0", "residual")]
-    model = mollifier.mollify(nn.Sequential(Odd())).eval()
+    model = mollifier.mollify(nn.Sequential(Odd(), nn.Linear(4, 1))).eval()
     x = torch.randn(5, 4)
-    assert torch.equal(model(x), x)
+    assert torch.equal(model(x), model[1](x))
 
 
 def running_max(x: Tensor) -> Tensor:
@@ -142,7 +147,7 @@ from torch import nn
 for name in {EVERY}:
     model = mollifier.mollify(nn.Sequential(nn.Linear(2, 2), getattr(nn, name)(), nn.Linear(2, 1)))
     assert mollifier.report(model).blocks[0].kind == "run", name
-mollifier.mollify(nn.Sequential(nn.Linear(2, 2), mollifier.nn.HardSigmoid()))
+mollifier.mollify(nn.Sequential(nn.Linear(2, 2), mollifier.nn.HardSigmoid(), nn.Linear(2, 1)))
 print("all known")
 """
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)

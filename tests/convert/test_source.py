@@ -1,5 +1,6 @@
 """Functional activations found by reading the source of a forward."""
 
+import pytest
 import torch
 import torch.nn.functional
 import torch.nn.functional as F
@@ -68,26 +69,41 @@ def test_functions_kept_as_attributes():
 class Keeps(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.layer, self.act = nn.Linear(3, 3), torch.tanh
+        self.layer, self.act, self.head = nn.Linear(3, 3), torch.tanh, nn.Linear(3, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.act(self.layer(x))
+        return self.head(self.act(self.layer(x)))
 
 
-def test_a_function_attribute_is_made_noisy_and_put_back():
-    model = Keeps()
+class Depends(Keeps):
+    """The same, in a forward that depends on its data."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if x.sum() < 1e9 else x
+
+
+@pytest.mark.parametrize("kind", [Keeps, Depends])
+def test_a_function_attribute_is_made_noisy_and_put_back(kind):
+    model = kind()
     x = torch.randn(5, 3)
     plain = model(x)
-    mollifier.mollify(model, c=1e9).eval()
-    torch.testing.assert_close(model(x), model.layer(x))  # the tangent
+    mollifier.mollify(model, c=1e9, blocks=None).eval()
+    assert [row.activations for row in mollifier.report(model).blocks][0][0].startswith("tanh")
+    torch.testing.assert_close(model(x), model.head(model.layer(x)))  # the tangent
     mollifier.set_level(model, 0)
     assert torch.equal(model(x), plain)
     mollifier.restore(model)
     assert model.act is torch.tanh
 
 
-def test_what_is_called_in_a_forward_is_named_with_what_to_do():
-    model = mollifier.mollify(Calls())
-    why = {row.what: row.why for row in mollifier.report(model).skipped}
-    assert why["F.relu"] == "it is called inside forward: pass trace=True, or make it a module"
+def test_a_function_attribute_has_its_copy_where_the_forward_is_known():
+    model = mollifier.mollify(Keeps()).eval()
+    x = torch.randn(5, 3)
+    assert torch.equal(model(x), model.head(x))
+
+
+def test_what_is_called_in_a_forward_that_cannot_be_traced_is_named_with_what_to_do():
+    why = {row.what: row.why for row in mollifier.plan(Calls()).skipped}
+    assert why["F.relu"].startswith("its place is not known, since the forward cannot be traced (RuntimeError: 'len' is")
+    assert why["F.relu"].endswith("give an example= input, or make it a module")
     assert "x.relu_" in why

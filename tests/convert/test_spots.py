@@ -33,7 +33,7 @@ class Layers(nn.ModuleList):
 def test_a_mollified_sequential_has_the_items_that_it_had():
     model = mollifier.mollify(mlp(3, 4, 5, 1))
     assert len(model) == 5
-    assert [type(module).__name__ for module in model][::2] == ["Linear"] * 3
+    assert [type(module).__name__ for module in model][::2] == ["MollifiedLinear", "MollifiedLinear", "Linear"]
     assert model[-1] is model[4] is list(model)[4]
     assert isinstance(model[0], nn.Linear)
     part = model[1:3]
@@ -47,10 +47,12 @@ def test_a_mollified_list_has_the_items_that_it_had():
     model = mollifier.mollify(Stack(), blocks="layers")
     assert len(model.layers) == 3
     assert len(list(model.layers)) == 3
-    assert type(model.layers[:2]) is nn.ModuleList
+    assert type(model.layers[:2]) is Layers
+    assert len(model.layers[:2]) == 2
     assert model.layers[-1] is list(model.layers)[2]
     x = torch.randn(4, 3)
     assert torch.equal(model.eval()(x), x)
+    assert torch.equal(model.layers[:2](x), model.layers[1](model.layers[0](x)))
 
 
 def test_it_is_still_an_instance_of_its_class():
@@ -59,7 +61,8 @@ def test_it_is_still_an_instance_of_its_class():
     assert isinstance(model, nn.Sequential)
     assert isinstance(model[1], nn.Sigmoid)
     assert type(model[1]).__name__ == "MollifiedSigmoid"
-    assert type(model[0]) is nn.Linear
+    assert type(model[0]).__name__ == "MollifiedLinear"
+    assert type(model[2]) is nn.Linear
     names = [name for name, _ in model.named_parameters() if KEY not in name]
     assert names == [name for name, _ in plain.named_parameters()]
 

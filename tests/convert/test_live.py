@@ -81,7 +81,7 @@ def rows(model: nn.Module) -> list[tuple[str, ...]]:
 
 
 def test_every_site_is_found_in_forward_order():
-    model = mollifier.mollify(Net(), trace=True)
+    model = mollifier.mollify(Net())
     assert rows(model) == [
         ("forward(fc1, relu)", "3 → 4", "pad", "relu (4 a)"),
         ("forward(fc2, act)", "4 → 4", "copy", "tanh (4 a)"),
@@ -93,7 +93,7 @@ def test_every_site_is_found_in_forward_order():
 
 
 def test_level_1_is_the_copies_and_the_tangents():
-    model = mollifier.mollify(Net(), trace=True, c=1e9).eval()
+    model = mollifier.mollify(Net(), c=1e9).eval()
     h = F.pad(X, (0, 1))
     h = h + 0.25 * h + 0.5
     torch.testing.assert_close(model(X), model.fc3(h))
@@ -104,7 +104,7 @@ def test_level_0_and_restore_are_the_plain_network(kind):
     plain = kind()
     model = copy.deepcopy(plain)
     before = snapshot(model)
-    mollifier.mollify(model, trace=True)
+    mollifier.mollify(model)
     model(X)  # (the first call at a level above 0 makes the traced forward)
     assert not torch.equal(model(X), plain(X))
     mollifier.set_level(model, 0)
@@ -116,7 +116,7 @@ def test_level_0_and_restore_are_the_plain_network(kind):
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 @pytest.mark.parametrize("kind", [Net, Twice, Outer])
 def test_a_copy_traces_itself_anew(kind, again):
-    model = mollifier.mollify(kind(), trace=True).eval()
+    model = mollifier.mollify(kind()).eval()
     mollifier.set_level(model, 0.5)
     model(X)
     other = again(model)
@@ -129,13 +129,13 @@ def test_a_copy_traces_itself_anew(kind, again):
 
 def test_a_copy_compiles_as_a_whole_before_it_is_called():
     torch._dynamo.reset()
-    model = mollifier.mollify(Net(), trace=True).eval()
+    model = mollifier.mollify(Net()).eval()
     compiled = torch.compile(copy.deepcopy(model), backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(X), model(X))
 
 
 def test_traced_modules_inside_traced_modules():
-    assert [row[0] for row in rows(mollifier.mollify(Outer(), trace=True))] == [
+    assert [row[0] for row in rows(mollifier.mollify(Outer()))] == [
         "forward(first, elu(alpha=1.0))",
         "net.forward(fc1, relu)",
         "net.forward(fc2, act)",
@@ -147,7 +147,7 @@ def test_traced_modules_inside_traced_modules():
 
 
 def test_a_module_called_twice_has_one_noise_and_a_copy_at_each_place():
-    model = mollifier.mollify(Twice(), trace=True)
+    model = mollifier.mollify(Twice())
     assert rows(model) == [
         ("forward(one, act)", "3 → 5", "pad"),
         ("act", "", "none", "relu (1 a)"),
@@ -157,7 +157,7 @@ def test_a_module_called_twice_has_one_noise_and_a_copy_at_each_place():
 
 
 def test_what_cannot_be_one_unit_s_function_is_left_as_it_is():
-    model = mollifier.mollify(Left(), trace=True)
+    model = mollifier.mollify(Left())
     assert rows(model) == [("forward(tanh)", "", "none", "tanh (1 a)")]
     why = {row.what: row.why for row in mollifier.report(model).skipped}
     assert "in place" in why["relu"]
@@ -166,7 +166,7 @@ def test_what_cannot_be_one_unit_s_function_is_left_as_it_is():
 
 
 def test_a_forward_that_cannot_be_traced_is_named_and_its_children_walked():
-    model = mollifier.mollify(Branching(), trace=True)
+    model = mollifier.mollify(Branching())
     assert rows(model) == [("body[0:1]", "3 → 3", "copy", "elu(alpha=1.0) (3 a)")]
     why = {row.what: row.why for row in mollifier.report(model).skipped}
     assert why["F.relu"].startswith("its forward cannot be traced (TraceError: symbolically traced variables cannot")
@@ -174,16 +174,16 @@ def test_a_forward_that_cannot_be_traced_is_named_and_its_children_walked():
 
 
 def test_without_activations_only_the_copies_are_traced():
-    model = mollifier.mollify(Net(), trace=True, activations=False).eval()
+    model = mollifier.mollify(Net(), activations=False).eval()
     assert rows(model)[:2] == [("forward(fc1, relu)", "3 → 4", "pad"), ("forward(fc2, act)", "4 → 4", "copy")]
     h = F.pad(X, (0, 1))
     torch.testing.assert_close(model(X), model.fc3(F.leaky_relu(h + h.sigmoid(), 0.3)))
 
 
 def test_without_blocks_only_the_noise_is_traced():
-    model = mollifier.mollify(Net(), trace=True, blocks=None)
+    model = mollifier.mollify(Net(), blocks=None)
     assert {row[2] for row in rows(model)} == {"none"}
-    named = mollifier.mollify(Outer(), trace=True, blocks="net", example=X)
+    named = mollifier.mollify(Outer(), blocks="net", example=X)
     assert rows(named)[1] == (
         "net",
         "3 → 2",
@@ -198,7 +198,7 @@ def test_without_blocks_only_the_noise_is_traced():
 
 
 def test_a_plain_checkpoint_loads_and_the_other_way_round():
-    plain, model = Outer(), mollifier.mollify(Outer(), trace=True)
+    plain, model = Outer(), mollifier.mollify(Outer())
     model.load_state_dict(plain.state_dict())
     assert all(torch.equal(model.state_dict()[key], value) for key, value in plain.state_dict().items())
     plain.load_state_dict(mollifier.plain_state_dict(model))
@@ -208,7 +208,7 @@ def test_a_plain_checkpoint_loads_and_the_other_way_round():
 def test_under_distributed_training_every_parameter_has_a_gradient_at_level_0():
     plain = Net()
     plain.unused = nn.Identity()
-    model = mollifier.mollify(copy.deepcopy(plain), trace=True, level=0.0)
+    model = mollifier.mollify(copy.deepcopy(plain), level=0.0)
     out = model(X)
     assert torch.equal(out, plain(X))
     out.sum().backward()
