@@ -13,6 +13,8 @@ from mollifier.convert._plan import Planner
 from mollifier.convert._report import Row
 from mollifier.convert._structure import is_plain_sequential
 from mollifier.convert._classes import KEY
+from mollifier.convert._containers import SequentialSpot
+from mollifier.convert._live import ForwardSpot, ShieldSpot
 from mollifier.convert._runs import RUNS, End, Run
 from mollifier.convert._spots import (
     ActivationSpot,
@@ -21,11 +23,8 @@ from mollifier.convert._spots import (
     CellSpot,
     EncoderLayerSpot,
     EncoderSpot,
-    ForwardSpot,
     LayerSpot,
     RecurrentSpot,
-    SequentialSpot,
-    ShieldSpot,
     holder_of,
     join_run,
     swap,
@@ -141,7 +140,11 @@ def attach(model: nn.Module, made: list[Parts], planner: Planner) -> None:
         if isinstance(model.get_submodule(owner), ForwardSpot):
             swap(model.get_submodule(child), ShieldSpot)
     for module in list(model.modules()):
-        if isinstance(module, nn.TransformerEncoder) and "use_nested_tensor" in module.__dict__ and is_mollified(module):
+        if (
+            isinstance(module, nn.TransformerEncoder)
+            and "use_nested_tensor" in module.__dict__
+            and is_mollified(module)
+        ):
             swap(module, EncoderSpot)
 
 

@@ -86,7 +86,8 @@ def restored_class(module: Spot) -> type[nn.Module] | None:
         return None
     bases = tuple(module._plain_class if base is ours else base for base in kind.__bases__)
     space = {key: value for key, value in vars(kind).items() if key not in ("__dict__", "__weakref__")}
-    return type(kind)(kind.__name__.replace(ours.__name__, module._plain_class.__name__), bases, space)
+    name = kind.__name__.replace(ours.__name__, module._plain_class.__name__)
+    return cast("type[nn.Module]", type(name, bases, space))
 
 
 def unswap(module: nn.Module, kind: type[nn.Module] | None) -> None:
@@ -96,4 +97,4 @@ def unswap(module: nn.Module, kind: type[nn.Module] | None) -> None:
     for key in [key for key in module.__dict__ if key.startswith(OURS)]:
         del module.__dict__[key]
     if kind is not None:
-        module.__class__ = kind  # type: ignore[assignment]
+        module.__class__ = kind

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from mollifier.convert._classes import KEY, OURS, Spot
 from mollifier.convert._runs import RUNS, End
-from mollifier.nn import NoisyActivation
 from mollifier.nn._fused import Block, run
 
 LAYOUT = f"{OURS}layout"
@@ -28,7 +27,9 @@ def _without_holder(name: str) -> Callable[..., Any]:
         holder = self._modules.pop(KEY, None)  # (None inside another of these methods)
         try:
             found = getattr(super(HiddenHolder, self), name)(*args, **kwargs)
-            if type(found) is type(self) and found is not self:  # a slice: a container of its own, in which nothing is ours
+            if (
+                type(found) is type(self) and found is not self
+            ):  # a slice: a container of its own, in which nothing is ours
                 found.__class__ = cast(Spot, self)._plain_class  # type: ignore[assignment]
             return iter(list(found)) if name == "__iter__" else found
         finally:
@@ -52,7 +53,7 @@ class SequentialSpot(Spot):
 
     def forward(self, input: Tensor) -> Tensor:
         for part in self._parts():
-            input = run(part, input) if type(part) is list else part(input)  # type: ignore[operator, arg-type]
+            input = run(part, input) if type(part) is list else part(input)  # type: ignore[operator]
         return input
 
     def _parts(self) -> list[list[Block] | nn.Module]:
@@ -66,7 +67,9 @@ class SequentialSpot(Spot):
         return cast("list[list[Block] | nn.Module]", layout[1])
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):  # a container of its own: the runs in it are whole, or what is left of them is plain
+        if isinstance(
+            index, slice
+        ):  # a container of its own: the runs in it are whole, or what is left of them is plain
             items = [(name, module) for name, module in self._modules.items() if name != KEY]
             return self._plain_class(OrderedDict(items[index]))
         return super().__getitem__(index)  # type: ignore[misc]
@@ -99,7 +102,7 @@ def _run_at(modules: list[nn.Module], index: int) -> tuple[Block | None, int]:
     for stop in range(index + 1, len(modules)):
         for end in ends_of(modules[stop]):
             if end.run is begun[0]:
-                return Block(modules[index : stop + 1], cast("NoisyActivation | None", end.noise), end.copy), stop + 1
+                return Block(modules[index : stop + 1], end.noise, end.copy), stop + 1
         if begun[0] not in modules[stop].__dict__.get(RUNS, ()):
             break
     return None, index + 1

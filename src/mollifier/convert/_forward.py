@@ -121,7 +121,7 @@ class _OwnForward(fx.Tracer):
         methods = {name: getattr(kind, name) for name in listened(kind)}
         self.codes: dict[CodeType, str] = {method.__code__: name for name, method in methods.items()}
         self.counts: dict[FrameType, int] = {}
-        self.keys: dict[fx.Node, str] = {}
+        self.places: dict[fx.Node, str] = {}
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return True
@@ -135,7 +135,7 @@ class _OwnForward(fx.Tracer):
             if frame is not None:
                 number = self.counts.get(frame, 0)
                 self.counts[frame] = number + 1
-                self.keys[node] = f"{self.codes[frame.f_code]}_{number}"
+                self.places[node] = f"{self.codes[frame.f_code]}_{number}"
         return node
 
 
@@ -194,13 +194,15 @@ def _call(node: fx.Node, module: nn.Module, tracer: _OwnForward) -> Call | None:
     name = _activation_name(node)
     if name is None:
         return None
-    key, given = tracer.keys.get(node, ""), node.args[0] if node.args else node.kwargs.get("input")
+    key, given = tracer.places.get(node, ""), node.args[0] if node.args else node.kwargs.get("input")
     further = (*node.args[1:], *(value for word, value in node.kwargs.items() if word != "input"))
     options = {word: value for word, value in node.kwargs.items() if word != "input"}
     if not isinstance(given, fx.Node) or not key:
         return Call(key=key, module=name, refused="it is called on something that is not known before forward runs")
     if any(isinstance(arg, fx.Node) for arg in further):
-        return Call(key=key, module=name, refused="its options are computed in forward: it is not a function of one unit")
+        return Call(
+            key=key, module=name, refused="its options are computed in forward: it is not a function of one unit"
+        )
     try:
         target = getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target
         function = of_function(target, tuple(node.args[1:]), options)

@@ -83,7 +83,6 @@ class Scope(TorchFunctionMode):
         _keep_options(noise, func, args, kwargs)
         return noise(x) if noise.active else noise.idle(plain(x))
 
-
     def _doubt(self, name: str, key: str, holder: nn.Module) -> None:
         """Warn once if an activation stays plain that should not: the forward does not do what mollify saw it do."""
         known, number = cast("dict[str, tuple[str, int]]", holder.calls).get(key, ("", -1))

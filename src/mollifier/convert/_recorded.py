@@ -46,8 +46,12 @@ class Recorder(TorchFunctionMode):
         self.found: dict[str, Found] = {}
         self._names = {module: name for name, module in model.named_modules()}
         self._codes: dict[CodeType, str] = {}
-        for kind in {type(module) for module in model.modules()}:
-            self._codes |= {getattr(kind, name).__code__: name for name in listened(kind)}
+        self._speakers: set[str] = set()  # modules that may call activations in methods of their own
+        for module, path in self._names.items():
+            methods = {getattr(type(module), name).__code__: name for name in listened(type(module))}
+            self._codes |= methods
+            if methods:
+                self._speakers.add(path)
         self._stack: list[_Running] = []
         self._counts: dict[FrameType, int] = {}
         self._trails: dict[int, tuple[Tensor, _Trail]] = {}  # the tensor is kept, so that its id stays its own
@@ -59,7 +63,9 @@ class Recorder(TorchFunctionMode):
     def leave(self, module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         """It ends."""
         running = self._stack.pop()
-        returned = {id(tensor) for tensor in _tensors(out)} | {id(t._base) for t in _tensors(out) if t._base is not None}
+        returned = {id(tensor) for tensor in _tensors(out)} | {
+            id(t._base) for t in _tensors(out) if t._base is not None
+        }
         self._finish(running, returned)
         if not self._stack or not isinstance(out, Tensor):
             return
@@ -108,7 +114,8 @@ class Recorder(TorchFunctionMode):
         out = func(*args, **kwargs)
         if func in PASSING and id(given) in self._trails:
             self._trails[id(out)] = (out, self._trails[id(given)][1])
-        if name is not None and self._stack and (key := self._key()):
+        speaks = self._stack and self._stack[-1].path in self._speakers
+        if name is not None and speaks and (key := self._key()):
             call = self._call(name, func, args, kwargs, key, given)
             self._stack[-1].found.steps.append(call)
             self._stack[-1].results.append((out, call))
@@ -124,9 +131,7 @@ class Recorder(TorchFunctionMode):
         self._counts[frame] = number + 1
         return f"{self._codes[frame.f_code]}_{number}"
 
-    def _call(
-        self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: str, given: Any
-    ) -> Call:
+    def _call(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: str, given: Any) -> Call:
         if kwargs.get("inplace") or str(getattr(func, "__name__", "")).endswith("_"):
             return Call(module=name, key=key, refused=_IN_PLACE)
         try:
