@@ -8,13 +8,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from mollifier.convert._blocks import Block, Noisy
-from mollifier.convert._levels import is_mollified
-from mollifier.convert._plan import Planner
-from mollifier.convert._report import Row
-from mollifier.convert._structure import is_plain_sequential
 from mollifier.convert._classes import KEY
 from mollifier.convert._containers import SequentialSpot
+from mollifier.convert._levels import is_mollified
 from mollifier.convert._live import ForwardSpot, ShieldSpot
+from mollifier.convert._plan import Planner
+from mollifier.convert._report import Row
 from mollifier.convert._runs import RUNS, End, Run
 from mollifier.convert._spots import (
     ActivationSpot,
@@ -29,6 +28,7 @@ from mollifier.convert._spots import (
     join_run,
     swap,
 )
+from mollifier.convert._structure import is_plain_sequential
 from mollifier.functional import Noise
 from mollifier.nn import Copy, NoisyActivation, RecurrentOptions
 from mollifier.nn.copy import Projection
@@ -136,6 +136,9 @@ def attach(model: nn.Module, made: list[Parts], planner: Planner) -> None:
     for path, calls in planner.heard.items():
         if isinstance(module := model.get_submodule(path), ForwardSpot):
             holder_of(module).calls = {key: (name, -1) for key, name in calls.items()} | holder_of(module).calls
+    for place in planner.plain:
+        if isinstance(module := model.get_submodule(place), ActivationSpot):
+            holder_of(module).alone = False
     for owner, child in planner.inside:
         if isinstance(model.get_submodule(owner), ForwardSpot):
             swap(model.get_submodule(child), ShieldSpot)

@@ -56,14 +56,15 @@ def spot_class(mixins: tuple[type[Spot], ...], plain: type[nn.Module]) -> type[n
     key = (mixins, plain)
     if key not in _CLASSES:
         space = {"_plain_class": plain, "_mixins": mixins, "__module__": plain.__module__, "__doc__": plain.__doc__}
-        for mixin in mixins:
-            space.update(getattr(mixin, "methods_for", _none)(plain))
-        _CLASSES[key] = type(f"Mollified{plain.__name__}", (*mixins, plain), space)
+        bases = (*(_filled(mixin, plain) for mixin in mixins), plain)
+        _CLASSES[key] = type(f"Mollified{plain.__name__}", bases, space)
     return _CLASSES[key]
 
 
-def _none(plain: type[nn.Module]) -> dict[str, Any]:
-    return {}
+def _filled(mixin: type[Spot], plain: type[nn.Module]) -> type[Spot]:
+    """The mixin with those of its methods that depend on the plain class."""
+    make = getattr(mixin, "methods_for", None)
+    return mixin if make is None else type(mixin.__name__, (mixin,), {**make(plain), "__module__": mixin.__module__})
 
 
 def swap_class(module: nn.Module, mixins: Iterable[type[Spot]], order: Sequence[type[Spot]]) -> None:

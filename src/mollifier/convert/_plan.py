@@ -34,6 +34,7 @@ class Planner:
         blocks: What was found.
         skipped: What was left, and why.
         heard: By module, the functional activations of its methods, whatever becomes of them: key and name.
+        plain: Activation modules that are left alone at one of their places at least.
         inside: Modules with a forward that is known, and children that it calls which may compute activations of their own.
     """
 
@@ -47,6 +48,7 @@ class Planner:
     blocks: list[Block] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     heard: dict[str, dict[str, str]] = field(default_factory=dict)
+    plain: list[str] = field(default_factory=list)
     inside: list[tuple[str, str]] = field(default_factory=list)
 
     def walk(
@@ -70,6 +72,7 @@ class Planner:
             self._skip(path, module, reasons.BY_HAND)
             return
         if self.exclude.module(path):
+            self.plain.append(path)
             self._skip(path, module, reasons.EXCLUDED)
             return
         if structure.is_recurrent(module):
@@ -125,6 +128,7 @@ class Planner:
             return True
         if found is not None:
             if output and block is None:
+                self.plain.append(path)
                 self._skip(path, module, reasons.OUTPUT)
             elif self.activations:
                 units, dim = self._units(path, block, before)
@@ -305,6 +309,7 @@ class _Forward:
         child = self.module.get_submodule(call.module)
         left = self._left(call)
         if left:
+            self.planner.plain.append(path)
             self.planner._skip(path, child, left)
         elif call.module not in self.done or (shared and not self._planned(path)):
             width = affine_width(self.module.get_submodule(call.layer)) if call.layer and not shared else None

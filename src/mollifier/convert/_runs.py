@@ -35,10 +35,7 @@ class Run:
     @property
     def active(self) -> bool:
         """Does any of its ends copy?"""
-        for end in self.ends:  # (a loop, since this is asked at every call)
-            if end.copies:
-                return True
-        return False
+        return self.ends[0].copies if len(self.ends) == 1 else any(end.copies for end in self.ends)
 
     def begin(self, below: Tensor, out: Tensor, before: int | None = None) -> None:
         """The layer took ``below``, of this version, and gave ``out``."""
@@ -84,9 +81,9 @@ class End(nn.Module):
 
     @property
     def copies(self) -> bool:
-        """Does it copy at the present level?"""
+        """Does it copy at the present level, or take part in a graph that is to have all parameters in it?"""
         copy: Copy = self._modules["copy"]  # type: ignore[assignment]
-        return copy.active or copy.residual
+        return copy.active or copy.residual or torch.distributed.is_initialized()
 
     def forward(self, below: Tensor | None, x: Tensor, plain: Callable[[Tensor], Tensor]) -> Tensor:
         """The activation of x, mixed with what was below the layer; with nothing below, the activation alone."""

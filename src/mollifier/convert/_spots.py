@@ -32,6 +32,7 @@ class Holder(Added):
         ends: Of the runs that end in this activation module, or in an activation that this module's own methods call.
         loose: Noise of the other activations that its methods call, and of function-valued attributes.
         functions: Those attributes' plain values.
+        alone: Is an activation module noisy, too, where it is called on its own, not by way of its layer? Not if it is the output there.
         calls: Activations that its methods are known to call: name, and the number of the run that ends there, or -1.
     """
 
@@ -42,6 +43,7 @@ class Holder(Added):
         self.ends: nn.ModuleList | None = None
         self.loose: nn.ModuleDict | None = None
         self.functions: dict[str, Callable[..., Any]] = {}
+        self.alone = True
         self.calls: dict[str, tuple[str, int]] = {}
 
     def add_end(self, end: End) -> int:
@@ -84,7 +86,8 @@ class ActivationSpot(Spot):
             if end.copies and (below := end.run.finish(x)) is not None:
                 return end(below, x, super().forward)
         # called on its own, not by way of its layer: there is nothing to copy
-        own = known[0].noise if noise is None and len(known) == 1 else noise
+        alone = noise is None and len(known) == 1 and self._modules[KEY].alone  # type: ignore[union-attr]
+        own = known[0].noise if alone else noise
         return self._loose(own, super().forward, args, kwargs)  # type: ignore[arg-type]
 
     def _loose(
