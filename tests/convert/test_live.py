@@ -1,7 +1,8 @@
-"""Functional activations mollified in a traced forward."""
+"""Functional activations, mollified while the user's own forward runs."""
 
 import copy
 import pickle
+import threading
 
 import pytest
 import torch
@@ -35,10 +36,10 @@ class Branching(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.fc, self.body = nn.Linear(3, 3), nn.Sequential(nn.Linear(3, 3), nn.ELU())
+        self.fc, self.body = nn.Linear(3, 3), nn.Sequential(nn.Linear(3, 3), nn.ELU(), nn.Linear(3, 3))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.body(F.relu(self.fc(x)) if x.sum() > 0 else x)
+        return self.body(F.relu(self.fc(x)) if x.sum() < 1e9 else x)
 
 
 class Twice(nn.Module):
@@ -47,9 +48,10 @@ class Twice(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.one, self.two, self.act = nn.Linear(3, 5), nn.Linear(5, 4), nn.ReLU(inplace=True)
+        self.head = nn.Linear(4, 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.act(self.two(self.act(self.one(x))))
+        return self.head(self.act(self.two(self.act(self.one(x)))))
 
 
 class Left(nn.Module):
@@ -66,7 +68,7 @@ class Left(nn.Module):
 
 
 class Outer(nn.Module):
-    """A traced module inside a traced module."""
+    """A module that calls functions, inside another one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +82,7 @@ def rows(model: nn.Module) -> list[tuple[str, ...]]:
     return [(row.name, row.units, row.copy, *row.activations) for row in mollifier.report(model).blocks]
 
 
-def test_every_site_is_found_in_forward_order():
+def test_every_call_is_found_in_forward_order():
     model = mollifier.mollify(Net())
     assert rows(model) == [
         ("forward(fc1, relu)", "3 → 4", "pad", "relu (4 a)"),
@@ -90,6 +92,8 @@ def test_every_site_is_found_in_forward_order():
         ("unused[0:1]", "2 → 2", "copy", "relu (2 a)"),
     ]
     assert [row.name for row in mollifier.report(model).skipped] == ["fc3"]
+    kinds = [row.kind for row in mollifier.report(model).blocks]
+    assert kinds == ["run", "run", "activation", "activation", "run"]
 
 
 def test_level_1_is_the_copies_and_the_tangents():
@@ -105,7 +109,6 @@ def test_level_0_and_restore_are_the_plain_network(kind):
     model = copy.deepcopy(plain)
     before = snapshot(model)
     mollifier.mollify(model)
-    model(X)  # (the first call at a level above 0 makes the traced forward)
     assert not torch.equal(model(X), plain(X))
     mollifier.set_level(model, 0)
     assert torch.equal(model(X), plain(X))
@@ -115,7 +118,7 @@ def test_level_0_and_restore_are_the_plain_network(kind):
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 @pytest.mark.parametrize("kind", [Net, Twice, Outer])
-def test_a_copy_traces_itself_anew(kind, again):
+def test_a_copy_stands_alone(kind, again):
     model = mollifier.mollify(kind()).eval()
     mollifier.set_level(model, 0.5)
     model(X)
@@ -134,26 +137,45 @@ def test_a_copy_compiles_as_a_whole_before_it_is_called():
     torch.testing.assert_close(compiled(X), model(X))
 
 
-def test_traced_modules_inside_traced_modules():
-    assert [row[0] for row in rows(mollifier.mollify(Outer()))] == [
+def test_modules_that_call_functions_inside_one_another():
+    inside = [
         "forward(first, elu(alpha=1.0))",
         "net.forward(fc1, relu)",
         "net.forward(fc2, act)",
         "net.forward(sigmoid)",
         "net.forward(leaky_relu(negative_slope=0.3))",
         "net.unused[0:1]",
-        "forward(parts.last, sigmoid)",
     ]
+    assert [row.name for row in mollifier.plan(Outer()).blocks] == inside
+    with_output = mollifier.plan(Outer(), output=True).blocks
+    assert [row.name for row in with_output] == [*inside, "forward(parts.last, sigmoid)"]
 
 
-def test_a_module_called_twice_has_one_noise_and_a_copy_at_each_place():
-    model = mollifier.mollify(Twice())
+def test_a_module_called_twice_has_a_level_and_a_copy_at_each_place():
+    model = mollifier.mollify(Twice()).eval()
     assert rows(model) == [
-        ("forward(one, act)", "3 → 5", "pad"),
-        ("act", "", "none", "relu (1 a)"),
-        ("forward(two, act)", "5 → 4", "project"),
+        ("forward(one, act)", "3 → 5", "pad", "relu (5 a)"),
+        ("forward(two, act)", "5 → 4", "project", "relu (4 a)"),
     ]
-    assert model(X).shape == (6, 4)
+    projection = model.act._mollifier.ends[1].copy.projection
+    torch.testing.assert_close(model(X), model.head(projection(F.pad(X, (0, 2)))))
+    mollifier.set_level(model, [1.0, 0.0])
+    torch.testing.assert_close(model(X), model.head(F.relu(model.two(F.pad(X, (0, 2))))))
+    mollifier.set_level(model, [0.0, 1.0])
+    torch.testing.assert_close(model(X), model.head(projection(F.relu(model.one(X)))))
+
+
+def test_a_module_that_is_called_before_the_output_and_as_the_output_is_plain_there():
+    class Last(Twice):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.act(self.two(self.act(self.one(x))))
+
+    model = mollifier.mollify(Last()).eval()
+    assert rows(model) == [("forward(one, act)", "3 → 5", "pad", "relu (5 a)")]
+    torch.testing.assert_close(model(X), F.relu(model.two(F.pad(X, (0, 2)))))
+    act = nn.Sigmoid()
+    sequential = mollifier.mollify(nn.Sequential(nn.Linear(3, 3), act, nn.Linear(3, 3), act)).eval()
+    torch.testing.assert_close(sequential(X), torch.sigmoid(sequential[2](X)))
 
 
 def test_what_cannot_be_one_unit_s_function_is_left_as_it_is():
@@ -169,18 +191,45 @@ def test_a_forward_that_cannot_be_traced_is_named_and_its_children_walked():
     model = mollifier.mollify(Branching())
     assert rows(model) == [("body[0:1]", "3 → 3", "copy", "elu(alpha=1.0) (3 a)")]
     why = {row.what: row.why for row in mollifier.report(model).skipped}
-    assert why["F.relu"].startswith("its forward cannot be traced (TraceError: symbolically traced variables cannot")
+    assert "the forward cannot be traced (TraceError: symbolically traced variables cannot" in why["F.relu"]
+    assert why["F.relu"].endswith("give an example= input, or make it a module")
     assert model(X).shape == (6, 3)
 
 
-def test_without_activations_only_the_copies_are_traced():
+def test_with_an_example_a_forward_that_depends_on_its_data_is_mollified_too():
+    model = mollifier.mollify(Branching(), example=X).eval()
+    assert [row[0] for row in rows(model)] == ["forward(fc, relu)", "body[0:1]"]
+    assert torch.equal(model(X), model.body[2](X))
+    mollifier.set_level(model, 0)
+    assert torch.equal(model(X), mollifier.restore(model)(X))
+
+
+def test_a_call_that_mollify_did_not_see_is_plain_and_says_so():
+    class Switch(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.head, self.other = nn.Linear(3, 3), nn.Linear(3, 1), False
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(torch.sigmoid(self.one(x)) if self.other else torch.tanh(self.one(x)))
+
+    model = mollifier.mollify(Switch()).eval()
+    assert torch.equal(model(X), model.head(X))
+    model.other = True
+    with pytest.warns(RuntimeWarning, match=r"Switch.forward calls sigmoid, and mollify saw no such call there"):
+        out = model(X)
+    torch.testing.assert_close(out, model.head(torch.sigmoid(model.one(X))))
+    model(X)  # and once is enough
+
+
+def test_without_activations_only_the_copies():
     model = mollifier.mollify(Net(), activations=False).eval()
     assert rows(model)[:2] == [("forward(fc1, relu)", "3 → 4", "pad"), ("forward(fc2, act)", "4 → 4", "copy")]
     h = F.pad(X, (0, 1))
     torch.testing.assert_close(model(X), model.fc3(F.leaky_relu(h + h.sigmoid(), 0.3)))
 
 
-def test_without_blocks_only_the_noise_is_traced():
+def test_without_blocks_only_the_noise():
     model = mollifier.mollify(Net(), blocks=None)
     assert {row[2] for row in rows(model)} == {"none"}
     named = mollifier.mollify(Outer(), blocks="net", example=X)
@@ -205,11 +254,33 @@ def test_a_plain_checkpoint_loads_and_the_other_way_round():
 
 
 @pytest.mark.usefixtures("process_group")
-def test_under_distributed_training_every_parameter_has_a_gradient_at_level_0():
-    plain = Net()
+@pytest.mark.parametrize("kind", [Net, Twice])
+def test_under_distributed_training_every_parameter_has_a_gradient_at_level_0(kind):
+    plain = kind()
     plain.unused = nn.Identity()
     model = mollifier.mollify(copy.deepcopy(plain), level=0.0)
     out = model(X)
     assert torch.equal(out, plain(X))
     out.sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_threads_do_not_meet():
+    """Two forwards of one model at once: the trail of a run belongs to its thread."""
+    model = mollifier.mollify(Net(), level=0.5).eval()
+    inputs = [torch.randn(6, 3) for _ in range(4)]
+    want = [model(x) for x in inputs]
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        for _ in range(20):
+            with torch.no_grad():
+                if not torch.equal(model(inputs[number]), want[number]):
+                    wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
