@@ -21,9 +21,12 @@ from torch.nn.parameter import is_lazy
 
 from mollifier.activations import Activation, function_name, of_function, of_module, python_functions
 from mollifier.convert._live import PASSING, listened
-from mollifier.convert._structure import BETWEEN, affine_width
+from mollifier.convert._structure import BETWEEN, SHAPING, affine_width
 
-_SHAPING = ("view", "reshape", "squeeze", "unsqueeze", "flatten", "contiguous", "permute", "transpose", "float", "to")
+_SHAPING = (
+    *("view", "reshape", "squeeze", "unsqueeze", "flatten", "contiguous", "permute", "transpose", "float", "to"),
+    *("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"),
+)
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ def _look(module: nn.Module, training: bool) -> Found:
         tracer = _OwnForward(type(module))
         graph = tracer.trace(_double(module, training))
     found = Found()
-    returned = set(_returned(graph))
+    returned = set(_returned(graph, module))
     for node in graph.nodes:
         call = _call(node, module, tracer)
         if call is not None:
@@ -239,7 +242,7 @@ def _before(node: fx.Node, module: nn.Module) -> dict[str, Any]:
     return {}
 
 
-def _returned(graph: fx.Graph) -> Iterator[fx.Node]:
+def _returned(graph: fx.Graph, module: nn.Module) -> Iterator[fx.Node]:
     """The nodes whose results a forward returns, alone, in a tuple or in a dict, in whatever shape."""
     (output,) = [node for node in graph.nodes if node.op == "output"]
     pending = list(output.all_input_nodes)
@@ -248,6 +251,7 @@ def _returned(graph: fx.Graph) -> Iterator[fx.Node]:
         yield node
         shaping = node.op == "call_method" and node.target in _SHAPING
         shaping |= node.op == "call_function" and getattr(node.target, "__name__", "") in _SHAPING
+        shaping |= node.op == "call_module" and isinstance(module.get_submodule(str(node.target)), SHAPING)
         if shaping:
             pending += node.all_input_nodes[:1]
 
