@@ -34,7 +34,7 @@ def resnet(model: Any, x: Tensor) -> Tensor:
 
 def vgg(model: Any, x: Tensor) -> Tensor:
     pooled = F.max_pool2d(pad(F.max_pool2d(pad(x, 4), 2), 8), 2).flatten(1)
-    return model.classifier[3](pooled @ model.classifier.get_parameter("_mollifier.copies.1.projection.weight").T)
+    return model.classifier[3](pooled @ model.classifier.get_parameter("1._mollifier.ends.0.copy.projection.weight").T)
 
 
 def gpt2(model: Any, tokens: Tensor) -> Tensor:
@@ -43,14 +43,14 @@ def gpt2(model: Any, tokens: Tensor) -> Tensor:
 
 
 def convolutions(model: Any, x: Tensor) -> Tensor:
-    weight = model.get_parameter("_mollifier.copies.6.projection.weight")
+    weight = model.get_parameter("6._mollifier.ends.0.copy.projection.weight")
     return torch.einsum("oi,bi...->bo...", weight.flatten(1), halve(pad(halve(x), 4)))
 
 
 def projected(*runs: int) -> Limit:
     def limit(model: Any, x: Tensor) -> Tensor:
         for run in runs:
-            x = x @ model.get_parameter(f"_mollifier.copies.{run}.projection.weight").T
+            x = x @ model.get_parameter(f"{run}._mollifier.ends.0.copy.projection.weight").T
         return model[-1](x)
 
     return limit
@@ -68,5 +68,5 @@ def alone(model: Any, x: Tensor) -> Tensor:
 
 
 def functional(model: Any, x: Tensor) -> Tensor:
-    fc2 = model.get_parameter("_mollifier.inner.copy_2.projection.weight")
+    fc2 = model.get_parameter("_mollifier.ends.2.copy.projection.weight")
     return model.head(pad(halve(x), 4).flatten(1) @ fc2.T)

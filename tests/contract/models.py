@@ -120,7 +120,7 @@ class VGG(nn.Module):
 
 
 class Functional(nn.Module):
-    """Activations that are function and method calls: visible to torch.fx only."""
+    """Activations that are function and method calls: seen while the forward runs."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ from .zoo import KINDS, Kind, by_name
 
 RANKS = 2
 BY_NAME = {kind.name: kind for kind in KINDS}
-NAMES = ("mlp", "mlp-narrowing", "mlp-norm-dropout", "resnet20", "functional-traced", "transformer-encoder", "by-hand")
+NAMES = ("mlp", "mlp-narrowing", "mlp-norm-dropout", "resnet20", "functional", "transformer-encoder", "by-hand")
 
 
 def worker(rank: int, names: tuple[str, ...], folder: str) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import mollifier
 
+from . import models
 from .helpers import capture
 from .zoo import CONVERTED, KINDS, Kind, by_name
 
@@ -37,6 +38,17 @@ class Calls(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.fc2(F.relu(self.fc1(x))).sigmoid()
+
+
+class Computed(nn.Module):
+    """A functional activation whose options the forward computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, slope: float = 0.1) -> Tensor:
+        return self.fc2(F.leaky_relu(self.fc1(x), slope))
 
 
 class Mystery(nn.Module):
@@ -71,12 +83,24 @@ LEFT_ALONE: dict[str, tuple[Any, dict[str, Any], str, str, str]] = {
     "recurrent": (lambda: OwnLSTM(4, 4), {}, "other", "OwnLSTM", "recurrent"),
     "attention": (lambda: nn.MultiheadAttention(4, 2), {}, "other", "MultiheadAttention", "name the layer around it"),
     "unknown module": (Mystery, {}, "other", "Mystery", "mollifier.register"),
-    "functional call": (Calls, {}, "other", "F.relu", "trace=True"),
-    "method call": (Calls, {}, "other", "self.fc2(F.relu(self.fc1(x))).sigmoid", "trace=True"),
-    "untraceable": (Twisted, {"trace": True}, "other", "F.relu", "cannot be traced (TraceError"),
+    "functional call": (Computed, {}, "other", "leaky_relu", "its options are computed in forward"),
+    "output of a forward": (Calls, {}, "other", "sigmoid", "output: "),
+    "layer before the output": (Calls, {}, "other.fc2", "Linear", "output: "),
+    "excluded": (Calls, {"exclude": F.relu}, "other", "relu", "excluded"),
+    "excluded by type": (lambda: models.mlp(4, 4, 4), {"exclude": nn.Sigmoid}, "other.1", "Sigmoid", "excluded"),
+    "excluded by name": (Calls, {"exclude": "other.forward(fc1, *)"}, "other", "relu", "excluded"),
+    "untraceable": (Twisted, {}, "other", "F.relu", "cannot be traced (TraceError"),
     "lazy layer": (lambda: nn.Sequential(nn.LazyLinear(4), nn.ReLU()), {}, "other.0", "LazyLinear", "place"),
-    "layer alone": (lambda: nn.Linear(4, 4), {}, "other", "Linear", "name its block"),
-    "output layer": (lambda: nn.Sequential(nn.Linear(4, 4)), {}, "other.0", "Linear", "no activation follows"),
+    "layer alone": (Twisted, {}, "other.fc", "Linear", "name its block"),
+    "output layer": (lambda: nn.Linear(4, 4), {}, "other", "Linear", "output: "),
+    "output layer in a container": (lambda: nn.Sequential(nn.Linear(4, 4)), {}, "other.0", "Linear", "output: "),
+    "hidden layer": (
+        lambda: nn.Sequential(nn.Linear(4, 4), nn.Hardswish(), nn.Linear(4, 4)),
+        {},
+        "other.0",
+        "Linear",
+        "Hardswish follows it: it is not in the table",
+    ),
     "by hand": (lambda: mollifier.nn.NoisyActivation("tanh", 4), {}, "other", "NoisyActivation", "by hand"),
 }
 
@@ -93,9 +117,8 @@ def test_what_is_left_alone_is_listed_with_the_reason(case: str) -> None:
     assert f"{name} ({what}): " in str(report)
 
 
-def test_functional_calls_are_not_listed_once_they_are_traced() -> None:
-    model = mollifier.mollify(Holding(Calls()), trace=True)
-    report = mollifier.report(model)
+def test_functional_calls_are_not_listed_once_they_are_mollified() -> None:
+    report = mollifier.report(mollifier.mollify(Holding(Calls()), output=True))
     assert not any("relu" in s.what or "sigmoid" in s.what for s in report.skipped)
     assert [row.name for row in report.blocks] == [
         "run[0:1]",
@@ -126,11 +149,11 @@ def test_shapes_and_copy_rules() -> None:
     ]
     assert shown("bottleneck") == [("0", "residual", "4 → 8", "pad"), ("1", "residual", "8 → 8", "copy")]
     assert shown("activation-alone") == [("act", "activation", "", "none")]
-    assert shown("gpt2") == [(f"transformer.h.{i}", "named", "same", "copy") for i in range(2)]
-    assert shown("functional-traced") == [
-        ("forward(conv, relu)", "traced", "2 → 4", "pad"),
-        ("forward(fc1, tanh)", "traced", "16 → 16", "copy"),
-        ("forward(fc2, sigmoid)", "traced", "16 → 8", "project"),
+    assert shown("gpt2") == [(f"transformer.h.{i}", "named", "unknown", "copy") for i in range(2)]
+    assert shown("functional") == [
+        ("forward(conv, relu)", "run", "2 → 4", "pad"),
+        ("forward(fc1, tanh)", "run", "16 → 16", "copy"),
+        ("forward(fc2, sigmoid)", "run", "16 → 8", "project"),
     ]
     assert [row[0] for row in shown("resnet20")] == ["stem[0:2]"] + [
         f"layer{s}.{b}" for s in (1, 2, 3) for b in range(3)

@@ -72,6 +72,9 @@ class Kind:
         return self.pick(model(x))
 
 
+OUTPUT = {"output": True}
+
+
 def _gpt2() -> nn.Module:
     from transformers import GPT2Config, GPT2LMHeadModel  # here, since only this kind needs it
 
@@ -97,7 +100,7 @@ def _activation(module: Callable[[], nn.Module], name: str) -> Kind:
     def build() -> nn.Module:
         return nn.Sequential(nn.Linear(6, 8), module(), nn.Linear(8, 8), module())
 
-    return Kind(f"activation-{name}", build, limit=lambda _, x: limits.pad(x, 8))
+    return Kind(f"activation-{name}", build, options=OUTPUT, limit=lambda _, x: limits.pad(x, 8))
 
 
 KNOWN = names()  # here, before some other test registers a function of its own
@@ -144,7 +147,7 @@ MLP = Kind("mlp", lambda: models.mlp(6, 8, 8, 8, 3), limit=lambda m, x: m[-1](li
 NARROWING = Kind("mlp-narrowing", lambda: models.mlp(6, 4, 2, 3), limit=limits.projected(1, 3))
 RESNET = Kind("resnet20", models.ResNet20, (4, 3, 8, 8), limit=limits.resnet)
 ENCODER = Kind("transformer-encoder", _encoder, (4, 5, 8), {"blocks": "layers.*"}, limit=lambda _, x: x)
-TRACED = Kind("functional-traced", models.Functional, (4, 2, 4, 4), {"trace": True}, limit=limits.functional)
+FUNCTIONAL = Kind("functional", models.Functional, (4, 2, 4, 4), limit=limits.functional)
 KINDS = [
     MLP,
     *(_activation(module, name) for name, module in ACTIVATIONS.items()),
@@ -157,21 +160,23 @@ KINDS = [
         options={"projection": "always"},
         limit=limits.projected(1, 3),
     ),
-    Kind("conv1d", _convolutions(nn.Conv1d, nn.BatchNorm1d), (4, 2, 8), limit=limits.convolutions),
-    Kind("conv2d", _convolutions(nn.Conv2d, nn.BatchNorm2d), (4, 2, 8, 8), limit=limits.convolutions),
-    Kind("conv3d", _convolutions(nn.Conv3d, nn.BatchNorm3d), (4, 2, 4, 4, 4), limit=limits.convolutions),
+    Kind("conv1d", _convolutions(nn.Conv1d, nn.BatchNorm1d), (4, 2, 8), OUTPUT, limit=limits.convolutions),
+    Kind("conv2d", _convolutions(nn.Conv2d, nn.BatchNorm2d), (4, 2, 8, 8), OUTPUT, limit=limits.convolutions),
+    Kind("conv3d", _convolutions(nn.Conv3d, nn.BatchNorm3d), (4, 2, 4, 4, 4), OUTPUT, limit=limits.convolutions),
     RESNET,
     Kind(
         "basic-block-one-relu",
-        lambda: nn.Sequential(models.SharedReluBasicBlock(4, 4), models.SharedReluBasicBlock(4, 8, 2)),
+        lambda: nn.Sequential(
+            models.SharedReluBasicBlock(4, 4), models.SharedReluBasicBlock(4, 8, 2), nn.Conv2d(8, 3, 1)
+        ),
         shape=(4, 4, 4, 4),
-        limit=lambda _, x: limits.pad(limits.halve(x), 8),
+        limit=lambda m, x: m[2](limits.pad(limits.halve(x), 8)),
     ),
     Kind(
         "bottleneck",
-        lambda: nn.Sequential(models.Bottleneck(4, 2, 8), models.Bottleneck(8, 4, 8, 2)),
+        lambda: nn.Sequential(models.Bottleneck(4, 2, 8), models.Bottleneck(8, 4, 8, 2), nn.Conv2d(8, 3, 1)),
         shape=(4, 4, 4, 4),
-        limit=lambda _, x: limits.halve(limits.pad(x, 8)),
+        limit=lambda m, x: m[2](limits.halve(limits.pad(x, 8))),
     ),
     Kind("vgg", models.VGG, (4, 3, 8, 8), limit=limits.vgg, affine=False),
     ENCODER,
@@ -185,7 +190,7 @@ KINDS = [
         vocabulary=11,
         pick=lambda out: out.logits,
     ),
-    TRACED,
+    FUNCTIONAL,
     Kind(
         "named-tuple-block",
         models.TupleStack,

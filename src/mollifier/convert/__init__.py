@@ -9,8 +9,8 @@ from mollifier.convert._levels import (
 from mollifier.convert._mollify import (
     added_parameters as added_parameters,
     mollify as mollify,
-    plan as plan,
     plain_state_dict as plain_state_dict,
+    plan as plan,
     restore as restore,
 )
 from mollifier.convert._register import register as register

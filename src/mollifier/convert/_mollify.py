@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from mollifier.convert._attach import Settings, attach, make
-from mollifier.convert._levels import REPORT, levels
 from mollifier.convert._classes import KEY, Spot, restored_class, unswap
+from mollifier.convert._levels import REPORT, levels
 from mollifier.convert._named import Exclude, Excluded, Pattern, named_blocks
 from mollifier.convert._plan import Planner
 from mollifier.convert._report import Report, report

@@ -296,11 +296,11 @@ class _Forward:
         child, path, planner = self.module.get_submodule(name), join(self.path, name), self.planner
         returned = self.output and name in self.found.returned
         before = {step.layer for step in self.found.steps if isinstance(step, Call) and step.returned}
-        if affine_width(child) is not None and self.block is None and path not in planner.named:
-            if not planner.exclude.module(path):
-                follower = self.found.followed.get(name)
-                planner._skip(path, child, reasons.layer_before(follower, returned or (self.output and name in before)))
-                return
+        asked = path in planner.named or planner.exclude.module(path)
+        if affine_width(child) is not None and self.block is None and not asked:
+            last = returned or (self.output and name in before)
+            planner._skip(path, child, reasons.layer_before(self.found.followed.get(name), last))
+            return
         planner.walk(child, path, self.block, output=returned)
 
     def _module(self, call: Call, shared: bool) -> None:

@@ -49,10 +49,23 @@ def run(blocks: Sequence[Block], x: Tensor) -> Tensor:
             x = kernels.fused_chain(x, links)
         elif noise is not None and copy.active and _only_copied(modules, noise, copy, x):
             x = _copied(cast(nn.Linear, modules[0]), noise, copy, x)
-        else:  # the modules bring their copy along
+        elif copy.active or copy.residual:  # the modules bring their copy along
             for module in modules:
                 x = module(x)
+        else:
+            x = _plain(modules, noise, x)
         index += max(1, len(links))
+    return x
+
+
+def _plain(modules: Sequence[nn.Module], noise: NoisyActivation | None, x: Tensor) -> Tensor:
+    """Modules at level 0: the plain ones, without a detour."""
+    if (noise is not None and noise.active) or torch.distributed.is_initialized() or _has_any_global_hook():  # type: ignore[no-untyped-call]
+        for module in modules:
+            x = module(x)
+        return x
+    for module in modules:
+        x = module(x) if _own_hooks(module) else plain_class(module).forward(module, x)
     return x
 
 
@@ -86,7 +99,7 @@ def _link(
         return None
     if noise.units not in (1, units) or copy.rule == "project" or width > units:
         return None
-    if not (_plain(weight, dtype) and _plain(a, dtype) and (bias is None or _plain(bias, dtype))):
+    if not (_simple(weight, dtype) and _simple(a, dtype) and (bias is None or _simple(bias, dtype))):
         return None
     level: float = noise._buffers["level"].item()  # type: ignore[union-attr]
     # at 0 torch's own operations run, bit for bit; an ablation may have set the two apart
@@ -95,7 +108,7 @@ def _link(
     return Link(weight, bias, a, act, level, *kernels.strength(level, noise.c, noise.push), copy.residual)
 
 
-def _plain(tensor: Tensor, dtype: torch.dtype) -> bool:
+def _simple(tensor: Tensor, dtype: torch.dtype) -> bool:
     return tensor.dtype == dtype and tensor.is_cpu and type(tensor) in (nn.Parameter, Tensor) and tensor.is_contiguous()
 
 
