@@ -39,14 +39,14 @@ from mollifier.nn.recurrent import RecurrentMollifier
 class Settings:
     """What mollify was asked for."""
 
-    c: float
-    a: tuple[float, float]
-    residual: bool
-    projection: Projection
-    level: float
-    train_noise: Noise
-    eval_noise: Noise
-    recurrent: RecurrentOptions
+    c: float = 20.0
+    a: tuple[float, float] = (-2.0, 2.0)
+    residual: bool = False
+    projection: Projection = "auto"
+    level: float = 1.0
+    train_noise: Noise = "sample"
+    eval_noise: Noise = "expected"
+    recurrent: RecurrentOptions | None = None
 
     def __post_init__(self) -> None:
         # The modules check their own arguments; on the meta device they draw nothing.
@@ -78,6 +78,7 @@ def make(model: nn.Module, blocks: list[Block], settings: Settings) -> tuple[lis
         if block.layer is not None:
             if block.path not in by_path:
                 module = model.get_submodule(block.path)
+                assert settings.recurrent is not None
                 by_path[block.path] = RecurrentMollifier(module, settings.recurrent, **settings.shared())
                 made.append(Parts(block, recurrent=by_path[block.path]))
             layer = by_path[block.path].layer(block.layer)

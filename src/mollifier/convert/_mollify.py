@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from mollifier.convert._attach import Settings, attach, make
+from mollifier.convert._attach import Settings, attach
 from mollifier.convert._classes import KEY, Spot, restored_class, unswap
 from mollifier.convert._levels import REPORT, levels
-from mollifier.convert._named import Exclude, Excluded, Pattern, named_blocks
-from mollifier.convert._plan import Planner
-from mollifier.convert._report import Report, report
-from mollifier.convert._shapes import watch
+from mollifier.convert._named import Excluded, Pattern
+from mollifier.convert._prepare import prepare
+from mollifier.convert._report import Report
 from mollifier.convert._spots import Holder
 from mollifier.functional import Noise
 from mollifier.nn import Copy, Levelled, RecurrentOptions
 from mollifier.nn.copy import Projection
-
-WRAPPERS = {
-    "DistributedDataParallel": "mollify the model first and wrap it after: DistributedDataParallel(mollify(model))",
-    "DataParallel": "mollify the model first and wrap it after: DataParallel(mollify(model))",
-    "FullyShardedDataParallel": "mollify the model first and wrap it after",
-    "OptimizedModule": "mollify the model first and compile it after: torch.compile(mollify(model))",
-    "ScriptModule": "mollify the Python model, train and restore it, and script it after",
-    "RecursiveScriptModule": "mollify the Python model, train and restore it, and script it after",
-}
 
 
 def mollify(
@@ -84,15 +73,10 @@ def mollify(
     Raises:
         ValueError: With all that is wrong; the model is unchanged then.
     """
-    _refuse(model)
-    options = recurrent or RecurrentOptions(
-        activations=activations, copy=blocks is not None, a=a, c=c, projection=projection
-    )
-    settings = Settings(c, a, residual, projection, level, train_noise, eval_noise, options)
-    planner = _planned(model, activations, blocks, exclude, output, example)
-    made, rows = make(model, planner.in_order(), settings)
+    settings = Settings(c, a, residual, projection, level, train_noise, eval_noise, recurrent)
+    planner, made, found = prepare(model, settings, activations, blocks, exclude, output, example)
     attach(model, made, planner)  # nothing can fail from here on
-    model.__dict__[REPORT] = Report(rows, planner.skipped)
+    model.__dict__[REPORT] = found
     return model
 
 
@@ -117,66 +101,10 @@ def plan(model: nn.Module, **options: Any) -> Report:
     Raises:
         ValueError: As `mollify` does.
     """
+    names = ("activations", "blocks", "exclude", "output", "example")
+    wanted = {name: options.pop(name) for name in names if name in options}
     with torch.random.fork_rng():
-        return report(mollify(copy.deepcopy(model), **options))
-
-
-def _planned(
-    model: nn.Module,
-    activations: bool,
-    blocks: Literal["auto"] | Pattern | Iterable[Pattern] | None,
-    exclude: Excluded | Iterable[Excluded] | None,
-    output: bool,
-    example: Any,
-) -> Planner:
-    auto = isinstance(blocks, str) and blocks == "auto"
-    named = set() if auto else named_blocks(model, blocks)
-    seen, recorded = ({}, {}) if example is None else watch(model, example)
-    planner = Planner(model, activations, auto, named, Exclude(model, exclude), seen, recorded)
-    planner.walk(model, output=not output)
-    planner.exclude.check()
-    check(planner)
-    return planner
-
-
-def _refuse(model: nn.Module) -> None:
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"mollify: expected an nn.Module, got {type(model).__name__}")
-    advice = next((WRAPPERS[kind.__name__] for kind in type(model).__mro__ if kind.__name__ in WRAPPERS), None)
-    if advice is not None:
-        raise ValueError(f"mollify: the model is wrapped in {type(model).__name__}: {advice}")
-    if any(isinstance(module, Spot) or REPORT in module.__dict__ for module in model.modules()):
-        raise ValueError(
-            "mollify: the model is mollified already. Use set_level to change its levels, or restore it first."
-        )
-
-
-def check(planner: Planner) -> None:
-    if not planner.blocks:
-        reasons = "".join(f"\n  {s.name} ({s.what}): {s.why}" for s in planner.skipped)
-        raise ValueError(f"mollify: found nothing to mollify in {type(planner.model).__name__}.{reasons}")
-    paths: dict[nn.Module, list[str]] = {}
-    for name, module in planner.model.named_modules(remove_duplicate=False):
-        paths.setdefault(module, []).append(name)
-    touched = {block.path for block in planner.blocks if not block.members}
-    touched |= {noisy.path for block in planner.blocks for noisy in block.noisy if not block.members}
-    # A layer or an activation may be part of several runs, each with its own level; but no two runs may be the same pair of them.
-    pairs = [
-        tuple(map(planner.model.get_submodule, (block.members[0], block.end)))
-        for block in planner.blocks
-        if block.members
-    ]
-    touched |= {
-        block.members[0]
-        for block, pair in zip((b for b in planner.blocks if b.members), pairs, strict=True)
-        if pairs.count(pair) > 1
-    }
-    shared = [" = ".join(map(repr, where)) for where in paths.values() if len(where) > 1 and touched & set(where)]
-    if shared:
-        raise ValueError(
-            f"mollify: one module stands in several places: {'; '.join(shared)}. Each needs a level and an a of its own: "
-            "give every place its own module (an activation costs nothing), or leave it out with blocks=[…]."
-        )
+        return prepare(model, Settings(**options), **wanted)[2]
 
 
 def restore(model: nn.Module, *, force: bool = False) -> nn.Module:

@@ -1,0 +1,96 @@
+"""All that mollify does before it changes anything: refuse, look, plan, and make what will be attached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Literal
+
+from torch import nn
+
+from mollifier.convert._attach import Parts, Settings, make
+from mollifier.convert._classes import Spot
+from mollifier.convert._levels import REPORT
+from mollifier.convert._named import Exclude, Excluded, Pattern, named_blocks
+from mollifier.convert._plan import Planner
+from mollifier.convert._report import Report
+from mollifier.convert._shapes import watch
+from mollifier.nn import RecurrentOptions
+
+WRAPPERS = {
+    "DistributedDataParallel": "mollify the model first and wrap it after: DistributedDataParallel(mollify(model))",
+    "DataParallel": "mollify the model first and wrap it after: DataParallel(mollify(model))",
+    "FullyShardedDataParallel": "mollify the model first and wrap it after",
+    "OptimizedModule": "mollify the model first and compile it after: torch.compile(mollify(model))",
+    "ScriptModule": "mollify the Python model, train and restore it, and script it after",
+    "RecursiveScriptModule": "mollify the Python model, train and restore it, and script it after",
+}
+
+
+def prepare(
+    model: nn.Module,
+    settings: Settings,
+    activations: bool = True,
+    blocks: Literal["auto"] | Pattern | Iterable[Pattern] | None = "auto",
+    exclude: Excluded | Iterable[Excluded] | None = None,
+    output: bool = False,
+    example: Any = None,
+) -> tuple[Planner, list[Parts], Report]:
+    """The plan, the parts that it asks for, and the report. The model is not touched.
+
+    Raises:
+        ValueError: With all that is wrong.
+    """
+    _refuse(model)
+    auto = isinstance(blocks, str) and blocks == "auto"
+    named = set() if auto else named_blocks(model, blocks)
+    seen, recorded = ({}, {}) if example is None else watch(model, example)
+    planner = Planner(model, activations, auto, named, Exclude(model, exclude), seen, recorded)
+    planner.walk(model, output=not output)
+    planner.exclude.check()
+    _check(planner)
+    recurrent = settings.recurrent or RecurrentOptions(
+        activations=activations, copy=blocks is not None, a=settings.a, c=settings.c, projection=settings.projection
+    )
+    made, rows = make(model, planner.in_order(), replace(settings, recurrent=recurrent))
+    return planner, made, Report(rows, planner.skipped)
+
+
+def _refuse(model: nn.Module) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"mollify: expected an nn.Module, got {type(model).__name__}")
+    advice = next((WRAPPERS[kind.__name__] for kind in type(model).__mro__ if kind.__name__ in WRAPPERS), None)
+    if advice is not None:
+        raise ValueError(f"mollify: the model is wrapped in {type(model).__name__}: {advice}")
+    if any(isinstance(module, Spot) or REPORT in module.__dict__ for module in model.modules()):
+        raise ValueError(
+            "mollify: the model is mollified already. Use set_level to change its levels, or restore it first."
+        )
+
+
+def _check(planner: Planner) -> None:
+    if not planner.blocks:
+        reasons = "".join(f"\n  {s.name} ({s.what}): {s.why}" for s in planner.skipped)
+        raise ValueError(f"mollify: found nothing to mollify in {type(planner.model).__name__}.{reasons}")
+    paths: dict[nn.Module, list[str]] = {}
+    for name, module in planner.model.named_modules(remove_duplicate=False):
+        paths.setdefault(module, []).append(name)
+    touched = {block.path for block in planner.blocks if not block.members}
+    touched |= {noisy.path for block in planner.blocks for noisy in block.noisy if not block.members}
+    # A layer or an activation may be part of several runs, each with its own level; but no two runs may be the same pair of them.
+    pairs = [
+        tuple(map(planner.model.get_submodule, (block.members[0], block.end)))
+        for block in planner.blocks
+        if block.members
+    ]
+    touched |= {
+        block.members[0]
+        for block, pair in zip((b for b in planner.blocks if b.members), pairs, strict=True)
+        if pairs.count(pair) > 1
+    }
+    shared = [" = ".join(map(repr, where)) for where in paths.values() if len(where) > 1 and touched & set(where)]
+    if shared:
+        raise ValueError(
+            f"mollify: one module stands in several places: {'; '.join(shared)}. Each needs a level and an a of its own: "
+            "give every place its own module (an activation costs nothing), or leave it out with blocks=[…]."
+        )
