@@ -57,6 +57,23 @@ class Unrolled(nn.Module):
         return self.head(torch.stack(outputs, 1))
 
 
+class Translator(nn.Module):
+    """An encoder cell that reads, and a decoder cell that begins with what it has read."""
+
+    def __init__(self, cell: Any) -> None:
+        super().__init__()
+        self.encoder, self.decoder, self.head = cell(6, 8), cell(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        state, outputs = None, []
+        for step in x.unbind(1):
+            state = self.encoder(step, state)
+        for step in x.flip(1).unbind(1):
+            state = self.decoder(step, state)
+            outputs.append(state[0] if isinstance(state, tuple) else state)
+        return self.head(torch.stack(outputs, 1))
+
+
 def projections(model: Any, layer: int, path: str = "_mollifier") -> list[Tensor]:
     """The weights of a layer's projections, one a direction."""
     copies = model.get_submodule(f"{path}.layers.{layer}.copies")
@@ -116,6 +133,10 @@ def _cell(name: str, cell: Any) -> Kind:
     return Kind(name, lambda: Unrolled(cell(6, 8)), SHAPE, limit=lambda m, x: m.head(pad(x, 8, 2)))
 
 
+def _translator(name: str, cell: Any) -> Kind:
+    return Kind(name, lambda: Translator(cell), SHAPE, limit=lambda m, x: m.head(pad(x.flip(1), 8, 2)))
+
+
 BAG = {"recurrent": RecurrentOptions(copy=False)}
 OTHER = {"recurrent": RecurrentOptions(copy_mask="sequence", unbiased_gates=True)}
 BY_HAND = _module("lstm-by-hand", lambda: nn.LSTM(6, 6, 2, batch_first=True), _same, by_hand=_by_hand)
@@ -141,6 +162,8 @@ RECURRENT = [
     _cell("lstm-cell", nn.LSTMCell),
     _cell("gru-cell", nn.GRUCell),
     _cell("rnn-cell", lambda i, o: nn.RNNCell(i, o, nonlinearity="relu")),
+    _translator("lstm-encoder-decoder", nn.LSTMCell),
+    _translator("gru-encoder-decoder", nn.GRUCell),
     BY_HAND,
 ]
 

@@ -49,6 +49,7 @@ def test_frozen_noise_makes_training_a_function(kind: Kind) -> None:
     for part in model.modules():
         if isinstance(part, torch.nn.Dropout):
             part.p = 0.0  # dropout's own noise is not ours to freeze
+    kind.quiet(model)
     expected = kind.run(model.eval(), x)
     model.train()
     torch.manual_seed(5)

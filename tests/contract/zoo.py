@@ -3,73 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-import mollifier
 from mollifier.activations import names
 from mollifier.nn import HardSigmoid, MollifiedBlock, NoisyActivation
 
 from . import limits, models
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A row of the table.
-
-    Attributes:
-        name: Its test id.
-        build: Makes the plain model.
-        shape: Of an input, the batch first.
-        options: Of mollify.
-        limit: What the mollified model is to compute at level 1 in eval, from its parts: the limit that the paper names.
-        affine: Is that limit an affine map of the input?
-        vocabulary: The input is this many tokens, not numbers.
-        pick: The tensor in what the model returns.
-        by_hand: Builds the mollified model from the layers of the plain one, instead of mollify.
-        residual: Mollified with residual=True, so that level 0 is not the plain network.
-    """
-
-    name: str
-    build: Callable[[], nn.Module]
-    shape: tuple[int, ...] = (4, 6)
-    options: dict[str, Any] = field(default_factory=dict)
-    limit: limits.Limit = lambda model, x: x
-    affine: bool = True
-    vocabulary: int = 0
-    pick: Callable[[Any], Tensor] = lambda out: out
-    by_hand: Callable[[nn.Module], nn.Module] | None = None
-    residual: bool = False
-
-    def plain(self, dtype: torch.dtype = torch.float32, seed: int = 0) -> nn.Module:
-        """A fresh plain model; the same seed gives the same weights."""
-        torch.manual_seed(seed)
-        return self.build().to(dtype)
-
-    def mollified(self, dtype: torch.dtype = torch.float32, level: float = 1.0, seed: int = 0) -> nn.Module:
-        """The same, mollified."""
-        model = self.convert(self.plain(dtype, seed))
-        mollifier.set_level(model, level)
-        return model
-
-    def convert(self, model: nn.Module) -> nn.Module:
-        """Mollify a model of this kind."""
-        return mollifier.mollify(model, **self.options) if self.by_hand is None else self.by_hand(model)
-
-    def input(self, dtype: torch.dtype = torch.float32, seed: int = 1) -> Tensor:
-        """An input; the same seed gives the same one."""
-        generator = torch.Generator().manual_seed(seed)
-        if self.vocabulary:
-            return torch.randint(self.vocabulary, self.shape, generator=generator)
-        return torch.randn(self.shape, generator=generator, dtype=torch.float64).to(dtype)
-
-    def run(self, model: nn.Module, x: Tensor) -> Tensor:
-        """The model's output on x."""
-        return self.pick(model(x))
+from .kind import Kind as Kind
+from .strangers import STRANGERS
 
 
 OUTPUT = {"output": True}
@@ -204,7 +148,7 @@ KINDS = [
         options={"blocks": lambda name, module: isinstance(module, nn.Sequential)},
         limit=lambda m, x: m[-1](x),
     ),
-    Kind("activation-alone", models.Custom, limit=limits.alone, affine=False),
+    Kind("activation-alone", models.Custom, limit=limits.alone, affine=False, copies=False),
     Kind(
         "mlp-residual",
         lambda: models.mlp(6, 8, 8, 3),
@@ -212,6 +156,7 @@ KINDS = [
         limit=lambda m, x: m[-1](limits.pad(x, 8)),
         residual=True,
     ),
+    *STRANGERS,
     Kind("by-hand", lambda: models.mlp(6, 8, 5, 3), by_hand=_blocks_by_hand, limit=limits.by_hand),
 ]
 CONVERTED = [kind for kind in KINDS if kind.by_hand is None]  # by mollify, so that there is something to restore

@@ -30,7 +30,7 @@ def _without_holder(name: str) -> Callable[..., Any]:
             if (
                 type(found) is type(self) and found is not self
             ):  # a slice: a container of its own, in which nothing is ours
-                found.__class__ = cast(Spot, self)._plain_class  # type: ignore[assignment]
+                found.__class__ = cast(Spot, self)._plain_class
             return iter(list(found)) if name == "__iter__" else found
         finally:
             if holder is not None:
