@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from mollifier import functional
 from mollifier.functional import Gate, Noise, Push, normal_like, uniform_like
-from mollifier.nn._levelled import Added, Levelled
+from mollifier.nn._levelled import Added, Levelled, on_meta
 from mollifier.nn.copy import Copy, Projection
 
 # Noisy activations and gates of each kind of cell.
@@ -94,8 +95,7 @@ class LayerMollifier(Levelled):
         self.hidden, self.directions = hidden, directions
         self.a = self.copies = None
         if options.activations:
-            a = torch.empty(directions, self.activations, hidden, device=device, dtype=dtype)
-            self.a = nn.Parameter(a.uniform_(*options.a))
+            self.a = nn.Parameter(torch.empty(directions, self.activations, hidden, device=device, dtype=dtype))
         if options.copy:
             shared: dict[str, Any] = {
                 "projection": options.projection,
@@ -108,6 +108,14 @@ class LayerMollifier(Levelled):
         if options.time == "annealing":
             self.register_buffer("clock", torch.ones((), dtype=torch.int64, device=device))
         self.level = self.level.to(device)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the a anew, and set the clock back."""
+        if self.a is not None:
+            nn.init.uniform_(self.a, *self.options.a)
+        if (clock := self._buffers.get("clock")) is not None:
+            clock.fill_(1)
 
     def draw(self, rows: Tensor) -> tuple[Noise | Tensor, Noise | Tensor]:
         """Noise of the gates and of the activations: modes, or (rows, directions, parts, hidden) draws."""
@@ -130,6 +138,8 @@ class LayerMollifier(Levelled):
         """The copy, if a kernel can make it along with the layer: drawn anew at every step, of units that need no projection."""
         copy = self.copies[direction] if self.copies is not None and self.options.copy_mask == "step" else None
         if not isinstance(copy, Copy) or copy.rule == "project" or copy.residual or not copy.sampled():
+            return None
+        if not copy.known_level():
             return None
         return None if copy._forward_hooks or copy._forward_pre_hooks else copy
 
@@ -187,9 +197,16 @@ class RecurrentMollifier(Added):
             # steps so far, in eval() and in train(): an evaluation in between does not disturb a training stream
             self.register_buffer("time", torch.zeros(2, dtype=torch.int64, device=first.device))
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RecurrentMollifier:
+        nowhere = on_meta(self)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if nowhere and self.options.carry_time and not self.time.is_meta:
+            self.time.zero_()  # the meta device knew no value
+        return self
+
     @property
     def active(self) -> bool:
-        """Is any layer above level 0?"""
+        """Is any layer above level 0, or not known to be at 0?"""
         return any(layer.active for layer in self.layers)
 
     def tick(self, given: bool, steps: int, training: bool) -> None:

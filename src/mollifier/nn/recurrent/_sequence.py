@@ -60,6 +60,11 @@ def positions(sizes: list[int], direction: int, device: torch.device) -> Tensor:
     return torch.cat([lengths[: len(step)] - step + 1 for step in steps])
 
 
+def autocasts(device: torch.device) -> bool:
+    """Is autocast on there? The meta device has none."""
+    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+
+
 def read(module: nn.RNNBase, input: Any, hx: Any, plain: Callable[[Any, Any], Any]) -> Sequence:
     """Take a module's arguments apart; what is wrong with them torch says itself, from its own forward ``plain``."""
     packed = input if isinstance(input, PackedSequence) else None
@@ -100,7 +105,7 @@ def _fits(module: nn.RNNBase, input: Any, parts: State | None) -> bool:
     batched = packed or data.dim() == 3
     time, across = (1, 0) if module.batch_first and batched and not packed else (0, 1)
     kind = module.weight_ih_l0.dtype
-    mixed = torch.is_autocast_enabled(data.device.type)
+    mixed = autocasts(data.device)
     if data.size(-1) != module.input_size or data.size(time) == 0 or (data.dtype != kind and not mixed):
         return False
     if parts is None:

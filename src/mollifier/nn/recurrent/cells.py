@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mollifier.nn.recurrent._layer import Built, RecurrentMollifier, kind_and_gate
 from mollifier.nn.recurrent._run import STEPS, NoisyStep, activation_of
-from mollifier.nn.recurrent._sequence import State
+from mollifier.nn.recurrent._sequence import State, autocasts
 
 TIME = "_mollifier_time"
 
@@ -55,7 +55,7 @@ class CellForward(nn.RNNCellBase):
 
     def _fits(self, input: Tensor, hx: Any, lstm: bool) -> bool:
         """Are shapes and dtypes those that torch asks for?"""
-        kind, mixed = self.weight_ih.dtype, torch.is_autocast_enabled(input.device.type)
+        kind, mixed = self.weight_ih.dtype, autocasts(input.device)
         parts = () if hx is None else tuple(hx) if lstm else (hx,)
         good = input.dim() in (1, 2) and input.shape[-1] == self.input_size and (hx is None or len(parts) == 1 + lstm)
         shape = (*input.shape[:-1], self.hidden_size)
