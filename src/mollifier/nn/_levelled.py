@@ -12,6 +12,7 @@ from torch.compiler import is_dynamo_compiling
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from mollifier.functional import Noise, normal_like, uniform_like
+from mollifier.nn._frozen import FrozenNoise as FrozenNoise
 
 MODES = ("sample", "expected", "exact")
 _in_functorch, _tracing = torch._C._are_functorch_transforms_active, torch._C._get_tracing_state
@@ -27,27 +28,6 @@ def check_level(value: float) -> float:
     if not 0.0 <= level <= 1.0:  # NaN fails too
         raise ValueError(f"level {value!r}: expected a number in [0, 1], 1 = fully mollified, 0 = the plain network")
     return level
-
-
-class FrozenNoise:
-    """Noise drawn once for each shape and then kept: the same function at every call, for curvature tools.
-
-    >>> import torch
-    >>> frozen, x = FrozenNoise(seed=0), torch.zeros(3)
-    >>> torch.equal(frozen.draw(normal_like, x), frozen.draw(normal_like, x))
-    True
-    """
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.kept: dict[tuple[Any, ...], Tensor] = {}
-
-    def draw(self, draw: Callable[[Tensor, torch.Generator], Tensor], like: Tensor) -> Tensor:
-        key = (draw.__name__, tuple(like.shape), like.dtype, like.device)
-        if key not in self.kept:
-            generator = torch.Generator(device=like.device).manual_seed(self.seed)
-            self.kept[key] = draw(like.detach(), generator)
-        return self.kept[key]
 
 
 def readable(level: Tensor) -> bool:

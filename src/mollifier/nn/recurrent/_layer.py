@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mollifier import functional
 from mollifier.functional import Gate, Noise, Push, normal_like, uniform_like
+from mollifier.nn._fused import hooked
 from mollifier.nn._levelled import Added, Levelled, on_meta
 from mollifier.nn.copy import Copy, Projection
 
@@ -123,7 +124,7 @@ class LayerMollifier(Levelled):
         activations = self.activations if self.a is not None else 0
         if self.options.unbiased_gates:
             return self._draws(rows, gates, uniform=True), self._draws(rows, activations)
-        # At once, and for both directions: frozen noise of one shape would be the same in every draw.
+        # At once, and for both directions: frozen noise of one kind and shape is the same in every draw.
         both = self._draws(rows, gates + activations)
         return (both[:, :, :gates], both[:, :, gates:]) if isinstance(both, Tensor) else (both, both)
 
@@ -141,7 +142,7 @@ class LayerMollifier(Levelled):
             return None
         if not copy.known_level():
             return None
-        return None if copy._forward_hooks or copy._forward_pre_hooks else copy
+        return None if hooked(copy) else copy
 
     def copy_below(self, direction: int, below: Tensor, above: Tensor, examples: Tensor | None, batch: int) -> Tensor:
         """The layer's output with units of its input copied into it; one mask a sequence needs to know whose row each row is."""
