@@ -14,6 +14,7 @@ from mollifier.functional import Gate, Noise, Push, normal_like, uniform_like
 from mollifier.nn._fused import hooked
 from mollifier.nn._levelled import Added, Levelled, on_meta
 from mollifier.nn.copy import Copy, Projection
+from mollifier.nn.recurrent._time import reached, recomputing, take, taken, token
 
 # Noisy activations and gates of each kind of cell.
 PARTS = {"LSTM": (2, 3), "GRU": (1, 2), "RNN": (1, 0)}
@@ -185,7 +186,7 @@ class RecurrentMollifier(Added):
             options = replace(options, gates=False)
         first = next(module.parameters())
         settings = {"device": first.device, "dtype": first.dtype, **settings}
-        self.options, self.gate = options, gate
+        self.options, self.gate, self.token = options, gate, token()
         directions = 2 if getattr(module, "bidirectional", False) else 1
         hidden = int(module.hidden_size)  # type: ignore[arg-type]
         out_units = int(getattr(module, "proj_size", 0)) or hidden
@@ -210,11 +211,28 @@ class RecurrentMollifier(Added):
         """Is any layer above level 0, or not known to be at 0?"""
         return any(layer.active for layer in self.layers)
 
-    def tick(self, given: bool, steps: int, training: bool) -> None:
-        """Count the steps of a stream; one without a state given is a new one."""
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.token = token()  # the states of the original are not the copy's
+
+    def before(self, state: Tensor | None, training: bool) -> Tensor:
+        """Steps that were taken before this call, as far as t counts them: a stream without a state given is a new one."""
+        if state is None:
+            return torch.zeros((), dtype=torch.int64, device=self.layer(0).level.device)
+        if (again := taken(state, self.token)) is not None:
+            return again
+        own = reached(state, self.token)
         if self.options.carry_time:
-            now = int(training)
-            self.time[now] = (self.time[now] if given else 0) + steps
+            steps = self.time[int(training)].clone()
+        else:
+            steps = self.before(None, training) if own is None else own
+        take(state, self.token, steps)
+        return steps
+
+    def tick(self, before: Tensor, steps: int, training: bool) -> None:
+        """Count the steps of a stream; computing a step again takes none."""
+        if self.options.carry_time and not recomputing():
+            self.time[int(training)] = before + steps
 
     def inverse(self, t: Tensor) -> Tensor:
         """1 / t, of t under its cap, in the level's precision: half has few numbers that large."""

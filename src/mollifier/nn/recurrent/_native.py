@@ -41,13 +41,12 @@ def takes(layer: LayerMollifier | None) -> bool:
     return layer.sampled() or (layer.expected() and not torch.is_grad_enabled() and level < 1.0)
 
 
-def clock(added: RecurrentMollifier, layer: LayerMollifier, given: bool, direction: int, training: bool) -> Clock:
+def clock(added: RecurrentMollifier, layer: LayerMollifier, before: Tensor | None, direction: int) -> Clock:
     """What t is, as `inverse_time` has it for the reference."""
     options, cap = added.options, added.options.time_cap or 0
     if options.time == "annealing":
         return Clock(max(1, int(layer.clock)), 0, cap)
-    carried = options.carry_time and given and direction == 0
-    return Clock(0, int(added.time[int(training)]) if carried else 0, cap)
+    return Clock(0, int(before) if before is not None and direction == 0 else 0, cap)
 
 
 def copies(layer: LayerMollifier | None, rows: Tensor, directions: int) -> list[Copy | None]:

@@ -21,7 +21,7 @@ class Sequence:
         rows: (rows, features): the rows of step 1, then of step 2, …
         sizes: How many rows each step has; never more than the step before.
         state: The initial states, each (layers · directions, batch, units).
-        given: Was there an initial state, and so a stream that goes on?
+        given: The first part of the initial state as it was given, of a stream that goes on; or None.
         packed: The input, if it came packed.
         batched: Did the input have a batch dimension?
     """
@@ -29,7 +29,7 @@ class Sequence:
     rows: Tensor
     sizes: list[int]
     state: State
-    given: bool
+    given: Tensor | None
     packed: PackedSequence | None
     batched: bool
 
@@ -87,7 +87,8 @@ def read(module: nn.RNNBase, input: Any, hx: Any, plain: Callable[[Any, Any], An
         state: State = tuple(rows.new_zeros(shape) for shape in _state_shapes(module, sizes[0]))
     else:
         state = parts if batched else tuple(part.unsqueeze(1) for part in parts)
-    return Sequence(rows, sizes, state, hx is not None, packed, batched)
+    given = None if hx is None else hx[0] if module.mode == "LSTM" else hx
+    return Sequence(rows, sizes, state, given, packed, batched)
 
 
 def _state_shapes(module: nn.RNNBase, batch: int) -> list[tuple[int, ...]]:
