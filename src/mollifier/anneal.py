@@ -226,8 +226,6 @@ class Annealer:
             for module in group:
                 targets.append(module.level)
                 sources.append(level)
-                if not module.active:
-                    module.active = True
                 if (clock := module._buffers.get("clock")) is not None:  # recurrent layers with time="annealing"
                     clock.fill_(self.updates // self.every)
         torch._foreach_copy_(targets, sources)  # one call for all

@@ -175,9 +175,14 @@ def eager_serves(x: Tensor) -> bool:
 _STRUCTS: dict[str, ActivationStruct] = {}
 
 
+def knows(act: Activation) -> bool:
+    """Is it one of the table's own? Anybody else's function may have the same name."""
+    return act.listed and act.name in BUILT_IN
+
+
 def struct(act: Activation) -> ActivationStruct | None:
     """The activation as the kernels know it; None if it is the user's own."""
-    if act.name not in BUILT_IN:
+    if not knows(act):
         return None
     name = str(act) if act.options else act.name
     if name not in _STRUCTS:

@@ -26,10 +26,11 @@ class Block(NamedTuple):
 
 def hooked(module: nn.Module) -> bool:
     """Would somebody miss the call of this module?"""
-    return _own_hooks(module) or _has_any_global_hook()  # type: ignore[no-untyped-call]
+    return own_hooks(module) or _has_any_global_hook()  # type: ignore[no-untyped-call]
 
 
-def _own_hooks(module: nn.Module) -> bool:
+def own_hooks(module: nn.Module) -> bool:
+    """Would somebody miss the call, but for hooks on all modules?"""
     return bool(
         module._forward_hooks
         or module._forward_pre_hooks
@@ -44,16 +45,17 @@ def run(blocks: Sequence[Block], x: Tensor) -> Tensor:
     index = 0
     while index < len(blocks):
         modules, noise, copy = blocks[index]
-        links = _chain(blocks, index, x) if noise is not None and copy.active else []
+        level = copy.known_level()
+        links = _chain(blocks, index, x) if level else []
         if links:
             x = kernels.fused_chain(x, links)
-        elif noise is not None and copy.active and _only_copied(modules, noise, copy, x):
+        elif level == 1.0 and noise is not None and _only_copied(modules, noise, copy, x):
             x = _copied(cast(nn.Linear, modules[0]), noise, copy, x)
-        elif copy.active or copy.residual:  # the modules bring their copy along
+        elif level == 0.0 and not copy.residual:
+            x = _plain(modules, noise, x)
+        else:  # the modules bring their copy along
             for module in modules:
                 x = module(x)
-        else:
-            x = _plain(modules, noise, x)
         index += max(1, len(links))
     return x
 
@@ -65,7 +67,7 @@ def _plain(modules: Sequence[nn.Module], noise: NoisyActivation | None, x: Tenso
             x = module(x)
         return x
     for module in modules:
-        x = module(x) if _own_hooks(module) else plain_class(module).forward(module, x)
+        x = module(x) if own_hooks(module) else plain_class(module).forward(module, x)
     return x
 
 
@@ -87,10 +89,12 @@ def _link(
 ) -> Link | None:
     if len(modules) != 2 or plain_class(modules[0]) is not nn.Linear or noise is None or noise.unit_dim != -1:
         return None
-    if not (noise.sampled() and copy.sampled()):
+    level = noise.known_level()
+    # at 0 torch's own operations run, bit for bit; an ablation may have set the two apart
+    if not level or level != copy.known_level() or not (noise.sampled() and copy.sampled()):
         return None
     for module in (*modules, noise, copy):
-        if _own_hooks(module):
+        if own_hooks(module):
             return None
     # straight from the dictionaries: a look through nn.Module.__getattr__ takes longer than all else here
     given, act = modules[0]._parameters, kernels.struct(noise.activation)
@@ -100,10 +104,6 @@ def _link(
     if noise.units not in (1, units) or copy.rule == "project" or width > units:
         return None
     if not (_simple(weight, dtype) and _simple(a, dtype) and (bias is None or _simple(bias, dtype))):
-        return None
-    level: float = noise._buffers["level"].item()  # type: ignore[union-attr]
-    # at 0 torch's own operations run, bit for bit; an ablation may have set the two apart
-    if level <= 0.0 or level != copy._buffers["level"].item():  # type: ignore[union-attr]
         return None
     return Link(weight, bias, a, act, level, *kernels.strength(level, noise.c, noise.push), copy.residual)
 
@@ -123,42 +123,44 @@ def close(
     """The end of a block: the noisy activation of x, mixed with the copy of below, in one pass where the kernels serve."""
     if noise is None:
         return cast(Tensor, copy(below, plain(x)))
-    if noise.sampled() and copy.sampled() and noise.fits(x) and not (hooked(noise) or hooked(copy)):
+    if _fusible(noise, copy) and noise.fits(x):
+        level = copy.known_level()
         unit_dim = noise.unit_dim if noise.units > 1 else copy.unit_dim
-        if kernels.compiled_serves(x) and noise.activation.name in kernels.BUILT_IN:
-            short, levels = copy.unpadded(below, x)[0], (noise.level, copy.level)
-            return kernels.compiled_unit(
-                x, short, noise.a, noise.activation, levels, noise.c, noise.push, unit_dim, copy.residual
-            )
-        # an ablation may have set their levels apart
-        if kernels.eager_serves(x) and (level := float(copy.level)) > 0.0 and level == float(noise.level):
-            act = kernels.struct(noise.activation)
-            if act is not None and kernels.serves(x):
+        if level is None:
+            if kernels.compiled_serves(x):
+                short, levels = copy.unpadded(below, x)[0], (noise.level, copy.level)
+                return kernels.compiled_unit(
+                    x, short, noise.a, noise.activation, levels, noise.c, noise.push, unit_dim, copy.residual
+                )
+        elif level > 0.0 and level == noise.known_level():  # an ablation may have set them apart
+            if kernels.serves(x):
+                act = kernels.struct(noise.activation)
                 spec = Spec(act, level, noise.c, noise.push, unit_dim, residual=copy.residual)
                 short, spec.in_units = copy.unpadded(below, x)
                 return kernels.fused_unit(x, short, noise.a, spec)
-            if act is not None:
+            if kernels.eager_serves(x):
                 eager = kernels.EagerSpec(noise.activation, level, noise.c, noise.push, copy.residual)
                 return kernels.eager_unit(x, copy.shortcut(below, x), noise.a_for(x), eager)
     return cast(Tensor, copy(below, noise(x) if noise.active else noise.idle(plain(x))))
 
 
+def _fusible(noise: NoisyActivation, copy: Copy) -> bool:
+    """Is all noise drawn, of an activation that the kernels know, and would nobody miss the calls?"""
+    if not (noise.sampled() and copy.sampled() and kernels.knows(noise.activation)):
+        return False
+    return not (hooked(noise) or hooked(copy))
+
+
 def _only_copied(modules: Sequence[nn.Module], noise: NoisyActivation, copy: Copy, below: Tensor) -> bool:
-    """Is the copy all that comes out of torch's own linear layer and its activation, so that nobody would miss their calls?"""
+    """At level 1: is the copy all that comes out of torch's own linear layer and its activation, so that nobody would miss their calls?"""
     if len(modules) != 2 or plain_class(modules[0]) is not nn.Linear or not kernels.eager_serves(below):
         return False
-    if not (noise.sampled() and copy.sampled()) or torch.is_autocast_enabled("cpu"):
+    if noise.known_level() != 1.0 or not _fusible(noise, copy) or torch.is_autocast_enabled("cpu"):
         return False
     layer: nn.Linear = modules[0]  # type: ignore[assignment]
     fits = below.shape[-1] == layer.in_features and noise.unit_dim == -1 and noise.units in (1, layer.out_features)
-    if not fits or any(each.dtype != below.dtype for each in (layer.weight, noise.a)):
-        return False
-    return (
-        kernels.struct(noise.activation) is not None
-        and float(copy.level) >= 1.0
-        and float(noise.level) >= 1.0
-        and not any(map(hooked, (*modules, noise, copy)))
-    )
+    same = all(each.dtype == below.dtype for each in (layer.weight, noise.a))
+    return fits and same and not any(map(hooked, modules))
 
 
 def _copied(layer: nn.Linear, noise: NoisyActivation, copy: Copy, below: Tensor) -> Tensor:
