@@ -88,15 +88,19 @@ class Scope(TorchFunctionMode):
         known, number = cast("dict[str, tuple[str, int]]", holder.calls).get(key, ("", -1))
         if known == name and (number < 0 or not self._ends()[number].copies):
             return
-        if not holder.__dict__.get("doubted"):
-            holder.__dict__["doubted"] = True
-            what = "its layer was not called just before it" if known == name else "mollify saw no such call there"
-            warnings.warn(
-                f"{type(self.owner).__name__}.{self.method} calls {name}, and {what}: it stays plain. Give mollify an example= input "
-                "that takes the same way through the forward, or leave it out with exclude=.",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+        what = "its layer was not called just before it" if known == name else "mollify saw no such call there"
+        doubt(
+            holder,
+            f"{type(self.owner).__name__}.{self.method} calls {name}, and {what}: it stays plain. Give mollify an example= input "
+            "that takes the same way through the forward, or leave it out with exclude=.",
+        )
+
+
+def doubt(holder: nn.Module, message: str) -> None:
+    """Warn of something that is not as mollify saw it, once for each module."""
+    if not holder.__dict__.get("doubted"):
+        holder.__dict__["doubted"] = True
+        warnings.warn(message, RuntimeWarning, stacklevel=5)
 
 
 def _keep_options(noise: NoisyActivation, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mollifier.convert._classes import KEY, Spot, swap_class
 from mollifier.convert._containers import HiddenHolder, SequentialSpot
-from mollifier.convert._live import ForwardSpot, ShieldSpot
+from mollifier.convert._live import ForwardSpot, ShieldSpot, doubt
 from mollifier.convert._runs import RUNS, End, Run, called, followed
 from mollifier.nn import Copy, Levelled, NoisyActivation
 from mollifier.nn._levelled import Added
@@ -88,6 +88,12 @@ class ActivationSpot(Spot):
         # called on its own, not by way of its layer: there is nothing to copy
         alone = noise is None and len(known) == 1 and self._modules[KEY].alone  # type: ignore[union-attr]
         own = known[0].noise if alone else noise
+        if alone and known[0].copies and not torch.compiler.is_compiling():
+            doubt(
+                cast(nn.Module, self._modules[KEY]),
+                f"a mollified {self._plain_class.__name__} was called on something that did not come from its layer, so that nothing "
+                "is copied there. If you replaced the layer, restore the model and mollify it again.",
+            )
         return self._loose(own, super().forward, args, kwargs)  # type: ignore[arg-type]
 
     def _loose(
