@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -123,7 +124,9 @@ def test_a_mollified_sequential_can_be_edited(edit):
     EDITS[edit](model)
     assert len(model) == len(plain)
     assert [type(module).__name__.removeprefix("Mollified") for module in model] == [type(m).__name__ for m in plain]
-    assert model(X).shape == plain(X).shape
+    broken = edit == "insert in a run"  # the activation no longer follows its layer: nothing is copied there, and that is said
+    with pytest.warns(RuntimeWarning, match="did not come from its layer") if broken else nullcontext():
+        assert model(X).shape == plain(X).shape
     mollifier.set_level(model, 0)
     assert torch.equal(model(X), plain(X))
     assert [type(part) for part in mollifier.restore(model).modules()] == [type(part) for part in plain.modules()]
