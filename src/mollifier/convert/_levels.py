@@ -66,7 +66,7 @@ def levels(model: nn.Module) -> list[float]:
     """The level of each block, in forward order: 1 = mollified, 0 = plain.
 
     >>> import mollifier, torch
-    >>> mollifier.levels(mollifier.mollify(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())))
+    >>> mollifier.levels(mollifier.mollify(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()), output=True))
     [1.0]
 
     Raises:
@@ -106,7 +106,7 @@ def frozen(model: nn.Module, seed: int = 0) -> Iterator[nn.Module]:
     """Within the context the noise is drawn once and kept, so that the model is a function: for curvature and gradient checks.
 
         >>> import mollifier, torch
-        >>> model = mollifier.mollify(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()))
+        >>> model = mollifier.mollify(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1)))
         >>> x = torch.randn(3, 4)
         >>> with mollifier.frozen(model, seed=1):
         ...     torch.equal(model(x), model(x))

@@ -175,9 +175,9 @@ def plain_state_dict(model: nn.Module) -> dict[str, Tensor]:
     """The state_dict that the plain network loads strictly, at any level.
 
     >>> import mollifier, torch
-    >>> model = mollifier.mollify(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()))
+    >>> model = mollifier.mollify(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1)))
     >>> list(mollifier.plain_state_dict(model))
-    ['0.weight', '0.bias']
+    ['0.weight', '0.bias', '2.weight', '2.bias']
     """
     state = model.state_dict()
     plain = type(state)((key, value) for key, value in state.items() if KEY not in key.split("."))

@@ -33,7 +33,7 @@ def register(
         ...     def forward(self, x):
         ...         return squareplus(x)
         >>> _ = mollifier.register(Squareplus, squareplus, name="Squareplus")
-        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 2), Squareplus())
+        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 2), Squareplus(), torch.nn.Linear(2, 1))
         >>> mollifier.report(mollifier.mollify(net)).blocks[0].activations
         ['Squareplus (2 a)']
 
