@@ -48,6 +48,14 @@ def test_nothing_where_there_is_nothing():
     assert functional_calls(nn.TransformerEncoderLayer) == ()
 
 
+def test_what_is_inherited_is_called_as_well():
+    class Heir(Calls):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.selu(super().forward(x))
+
+    assert functional_calls(Heir) == ("torch.selu", *functional_calls(Calls))
+
+
 def test_without_source_there_is_nothing_to_read():
     space = {"nn": nn, "F": F}
     exec("class Lost(nn.Module):\n    def forward(self, x):\n        return F.relu(x)\n", space)

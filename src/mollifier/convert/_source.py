@@ -23,9 +23,11 @@ def functional_calls(kind: type[nn.Module]) -> tuple[str, ...]:
     if kind.__module__.split(".")[0] == "torch":
         return ()
     found: list[str] = []
-    for method in vars(kind).values():
-        if isinstance(method, FunctionType):
-            found += _calls(method)
+    for base in kind.__mro__:  # (what it inherits is called as well)
+        if base.__module__.split(".")[0] != "torch":
+            for method in vars(base).values():
+                if isinstance(method, FunctionType):
+                    found += _calls(method)
     return tuple(dict.fromkeys(found))
 
 
