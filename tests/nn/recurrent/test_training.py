@@ -35,7 +35,7 @@ def losses(options: RecurrentOptions, seed: int) -> list[float]:
     model = mollifier.mollify(Model(), recurrent=options)
     words = torch.multinomial(1.0 / torch.arange(1, WORDS + 1), BATCH * (UPDATES * STEPS + 1), replacement=True)
     text = words.view(-1, BATCH)
-    annealer = mollifier.Annealer(model, k=400.0, loss_average=None)
+    annealer = mollifier.Annealer(model, k=3000.0, loss_average=None)
     optimizer = torch.optim.SGD(model.parameters(), 1.0)
     state, found = None, []
     for start in range(0, UPDATES * STEPS, STEPS):
@@ -54,5 +54,5 @@ def losses(options: RecurrentOptions, seed: int) -> list[float]:
 def test_the_default_trains_without_the_copy_where_the_odds_explode(seed: int) -> None:
     stable = losses(RecurrentOptions(copy=False), seed)
     assert max(stable) < 20
-    assert stable[-1] < stable[0]
+    assert sum(stable[-20:]) / 20 < 5
     assert max(losses(RecurrentOptions(copy=False, push="odds"), seed)) > 1e10
