@@ -23,7 +23,7 @@ from mollifier_lab.settings import TASKS, RunConfig
 
 Changes = Mapping[str, Any] | Iterable[str]
 LONGEST = 100  # of a folder's name; file systems take 255 bytes
-SWITCH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
 @dataclass(frozen=True)

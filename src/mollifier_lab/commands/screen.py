@@ -47,7 +47,8 @@ def result_line(task: str, result: dict[str, Any], out: Path) -> str:
     """One line about a finished run."""
     metric = TASKS[task].headline
     value = show_metric(metric, result.get("final", {}).get(metric))
-    lost = ", diverged" if result.get("diverged") else ""
+    reason = f" ({result['divergence']})" if result.get("divergence") else ""
+    lost = f", diverged{reason}" if result.get("diverged") else ""
     return f"{out}: {title(metric)} {value} after {result['updates']} updates, {show_seconds(result['seconds'])}{lost}"
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from mollifier_lab.errors import LabError, did_you_mean, pick
 from mollifier_lab.methods import Method, method_for
+from mollifier_lab.settings.applies import refuse_idle
 from mollifier_lab.settings.base import KNOBS as KNOBS, Range as Range, Settings as Settings
 from mollifier_lab.settings.characters import Characters as Characters
 from mollifier_lab.settings.cifar10 import Cifar10 as Cifar10
@@ -23,6 +24,7 @@ from mollifier_lab.settings.mnist import Mnist as Mnist
 from mollifier_lab.settings.parity import Parity as Parity
 from mollifier_lab.settings.pentomino import Pentomino as Pentomino
 from mollifier_lab.settings.ptb import Ptb as Ptb
+from mollifier_lab.settings.recurrent import RecurrentSettings as RecurrentSettings
 
 TASKS: dict[str, type[Settings]] = {
     "parity": Parity,
@@ -64,7 +66,7 @@ class RunConfig:
     label: str = ""
 
     def __post_init__(self) -> None:
-        method_for(self.method, self.task)
+        refuse_idle(method_for(self.method, self.task), self.settings)
         if self.seed < 0:
             raise LabError(f"seed={self.seed}: expected a whole number >= 0")
 

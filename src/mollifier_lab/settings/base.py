@@ -10,6 +10,7 @@ from mollifier_lab.errors import LabError
 
 Schedule = Literal["exponential", "linear", "square_root", "cosine"]
 Optimizer = Literal["sgd", "nesterov", "rmsprop", "adam"]
+Push = Literal["paper", "odds"]
 Range = tuple[float, float, Literal["log", "linear"]]
 
 # Drawn for every method that has the knob, whatever the task; the ranges are wide on purpose.
@@ -45,7 +46,7 @@ class Settings:
     momentum: float = 0.9
     """Of SGD and RMSProp."""
     weight_decay: float = 0.0
-    """Of the optimiser."""
+    """Of the optimiser; it leaves alone what mollification adds: the a of activations, and projections."""
     clip: float = 0.0
     """Gradients are scaled to at most this norm; 0: never."""
     batch: int = 128
@@ -60,6 +61,8 @@ class Settings:
     """Updates between two checkpoints; 0: at each evaluation."""
     gain: float = 1.0
     """Factor on the initial weights (Glorot)."""
+    flush_denormal: bool = True
+    """Take numbers too small for full precision as 0, on CPUs: plain deep networks make many, and they are slow."""
 
     schedule: Schedule = "exponential"
     """How the levels are annealed."""
@@ -67,12 +70,22 @@ class Settings:
     """Constant of the exponential schedule: the larger, the slower."""
     horizon: float = 0.0
     """Updates after which annealing is to end; 0: k decides (the other schedules need it)."""
+    v: Literal["train", "valid", "one"] = "train"
+    """Whose moving average drives annealing: the training loss, the validation loss as last evaluated, or 1 throughout. Only for annealed methods."""
     loss_average: float = 0.99
-    """Decay of the moving average of the loss that drives annealing; 0 fixes v to 1."""
+    """Decay of that average, an update; 0 fixes v to 1."""
     stop_at: float = -1.0
     """Annealing ends when the levels sum to this; negative: 0.05 a block; 0: never."""
+    then: Literal["plain", "hold"] = "plain"
+    """What happens when annealing ends: all levels go to 0, or stay as they are. Only for annealed methods."""
+    p_min: float = 0.0
+    """Levels never fall below it while annealing goes on. Only for annealed methods."""
     anneal_every: int = 1
     """Updates a tick of the annealing clock."""
+    copy: bool = True
+    """Do units copy the unit below? Only for methods that have the copy, which this can take away."""
+    push: Push = "paper"
+    """How noise pushes activations: c p σ |ξ|, or by the odds, c p/(1 - p) σ |ξ|. Only for methods with noisy activations."""
     c: float = 20.0
     """Factor on the noise of activations."""
     survival: float = 0.5
@@ -99,6 +112,8 @@ class Settings:
                 ("k", "a positive number", self.k > 0),
                 ("horizon", "a positive number with this schedule", self.horizon > 0 or self.schedule == "exponential"),
                 ("loss_average", "a number in [0, 1)", 0 <= self.loss_average < 1),
+                ("loss_average", "a number above 0 where v is 'valid'", self.loss_average > 0 or self.v != "valid"),
+                ("p_min", "a number in [0, 1)", 0 <= self.p_min < 1),
                 ("anneal_every", "a whole number >= 1", self.anneal_every >= 1),
                 ("c", "a number >= 0", self.c >= 0),
                 ("survival", "a number in (0, 1]", 0 < self.survival <= 1),

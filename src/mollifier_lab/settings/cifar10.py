@@ -1,4 +1,4 @@
-"""CIFAR-10 with a ResNet, trained as in Huang et al. 2016 (section 5.1)."""
+"""CIFAR-10 with a ResNet, trained as in Huang et al. 2016 (section 4.1 and appendix C.3)."""
 
 from __future__ import annotations
 

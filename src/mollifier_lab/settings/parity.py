@@ -1,4 +1,4 @@
-"""40-bit parity with a deep sigmoid MLP (section 5.1 and the appendix)."""
+"""40-bit parity with a deep sigmoid MLP (section 4.1 and appendix C.4)."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ class Parity(Settings):
     evaluate_every: int = 500
 
     def checks(self) -> list[tuple[str, str, bool]]:
-        return [
-            (name, "a whole number >= 1", getattr(self, name) >= 1) for name in ("bits", "samples", "width", "depth")
-        ]
+        names = ("bits", "samples", "width", "depth")
+        found = [(name, "a whole number >= 1", getattr(self, name) >= 1) for name in names]
+        return [*found, ("v", "'train' or 'one': parity has no validation set", self.v != "valid")]

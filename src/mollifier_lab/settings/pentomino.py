@@ -1,4 +1,4 @@
-"""Pentomino: are the three shapes of an image the same? (section 5.1)."""
+"""Pentomino: are the three shapes of an image the same? (section 4.1 and appendix C.2)."""
 
 from __future__ import annotations
 
