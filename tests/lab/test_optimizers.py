@@ -24,13 +24,12 @@ def test_weight_decay_leaves_alone_what_mollification_adds() -> None:
     for optimizer in ("nesterov", "rmsprop", "adam"):
         found = updated("mollified", 0.1, optimizer)
         added = {name for name in found if "_mollifier" in name}
-        assert sum(name.endswith("noise.a") or name.endswith(".a") for name in added) == 3
+        assert sum(name.endswith(".a") for name in added) == 3
         assert sum("projection" in name for name in added) == 1
         for name, (before, after) in found.items():
             if name in added:
                 assert torch.equal(before, after), name
             elif before.any():
-                assert (after.abs() <= before.abs()).all(), name
                 assert not torch.equal(before, after), name
 
 

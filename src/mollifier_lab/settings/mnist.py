@@ -24,7 +24,7 @@ class Mnist(Settings):
     }
 
     depth: int = 6
-    """Layers, 6 to 72 in the paper."""
+    """Layers; 72 in the published version."""
     width: int = 100
     """Units a layer."""
     activation: Literal["sigmoid", "tanh", "relu"] = "sigmoid"
