@@ -80,7 +80,8 @@ class Loop:
         lengths, problems = self._restore()
         self.records = Records(folder.path, lengths, hardware.tensorboard, self.update) if group.main else None
         title = f"{config.task}, {config.title}, seed {config.seed}"
-        self.progress = Progress(title, self.update, self.total, show and group.main)
+        self.shown = show and group.main
+        self.progress = Progress(title, self.update, self.total, self.shown)
         for problem in problems if group.main else ():
             self.progress.say(f"{problem}; going on from update {self.update}")
 
@@ -114,7 +115,7 @@ class Loop:
                     raise Interrupted(
                         f"stopped at update {self.update} of {self.total}, saved; go on with: mollifier resume {self.folder.path}"
                     )
-            if self.divergence is not None and self.group.main:
+            if self.divergence is not None and self.shown:
                 self.progress.say(f"diverged: {self.divergence}")
             return self._end()
 
