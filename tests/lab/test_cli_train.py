@@ -26,7 +26,7 @@ def config(*args: str) -> RunConfig:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_defaults_are_the_papers(task: str) -> None:
+def test_without_flags_it_is_the_preset_named_paper(task: str) -> None:
     assert config(task) == RunConfig.make(task, "mollified")
 
 

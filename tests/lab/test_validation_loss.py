@@ -1,5 +1,6 @@
 """Annealing driven by the validation loss: what it sees, and that it resumes and is shared like any other run."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ def test_the_average_is_that_of_the_last_validation_losses(tiny_folder: Path, tm
     engine.train(make(loss_average=0.9), tmp_path, data=tiny_folder, hardware=HERE, show=False)
     rows = RunFolder(tmp_path).rows()
     average = 0.0
-    for number, (row, after) in enumerate(zip(rows, rows[1:], strict=False), start=1):
+    for number, (row, after) in enumerate(itertools.pairwise(rows), start=1):
         for _ in range(10):
             average = 0.9 * average + 0.1 * row["valid_loss"]
         assert after["loss_average"] == pytest.approx(average / (1 - 0.9 ** (10 * number)), rel=1e-4)
