@@ -66,7 +66,7 @@ def test_plots_are_drawn_and_follow_their_controls(visit: Open, study: Written) 
     assert drawn(page, "levels-0-0") == 6
     assert drawn(page, "loss-0-1") == 6
     dots = "return document.querySelectorAll('#final-0 .point').length"
-    assert page.execute_script(dots) == 21 + 5 + 3  # seeds with a number, means, the paper's numbers
+    assert page.execute_script(dots) == 21 + 5  # seeds with a number, means; the paper's numbers are of another size
     page.find_element(By.CSS_SELECTOR, "[data-toggle=seeds]").click()
     eventually(page, lambda page: drawn(page, "curve-0-0") == 5)
     page.find_element(By.CSS_SELECTOR, "[data-variant='3']").click()
