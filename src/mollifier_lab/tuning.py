@@ -134,6 +134,7 @@ def compare_best(
     best: Sequence[str | Path] = (),
     preset: str = "paper",
     changes: Changes = (),
+    command: str = "",
     **pool: Any,
 ) -> list[RunFolder]:
     """Compare with what earlier searches found: what they drew is set for the variants of their method, but for what is set by hand.
@@ -154,7 +155,7 @@ def compare_best(
         for variant in of:
             chosen = {name: each for name, each in found.chosen.items() if name not in {**common, **variant.changes}}
             tuned[str(variant)] = replace(found, chosen=chosen, ranges={name: found.ranges[name] for name in chosen})
-    command = study_command(
+    command = command or study_command(
         task, wanted, seeds, Path(out).resolve(), preset=preset, changes=common, best=[Path(path).resolve() for path in best],
         **{name: value for name, value in pool.items() if name != "show"},
     )  # fmt: skip
