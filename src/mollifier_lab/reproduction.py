@@ -74,7 +74,7 @@ class Study:
         )
 
 
-_MLP = {"updates": 12, "evaluate_every": 6}
+_MLP = {"updates": 6, "evaluate_every": 6}
 _PARITY = {**_MLP, "samples": 200, "width": 20}
 _MNIST = {**_MLP, "width": 16, "batch": 100}
 _PTB = {"updates": 8, "evaluate_every": 8, "tokens": 4000, "width": 8, "steps": 10}
