@@ -77,7 +77,10 @@ def test_studies_are_run_and_those_without_data_skipped(
         "parity/after/mollified/seed-0",
         *(f"parity/parity-1000/{name}/seed-{seed}" for name in ("mollified", "plain_gain=1") for seed in range(2)),
     ]
-    first, again = (RunFolder(tmp_path / "out" / "parity" / name / "mollified/seed-0").config().settings for name in ("after", "parity-1000"))
+    first, again = (
+        RunFolder(tmp_path / "out" / "parity" / name / "mollified/seed-0").config().settings
+        for name in ("after", "parity-1000")
+    )
     assert (first.lr, first.k) == (again.lr, again.k)
     command = json.loads((tmp_path / "out/parity/parity-1000/study.json").read_text())["command"]
     assert command == f"mollifier reproduce parity-1000 --smoke --out {tmp_path / 'out'}"

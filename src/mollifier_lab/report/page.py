@@ -131,21 +131,21 @@ def _data(found: list[Variant], rows: list[TableRow], levels: list[Variant]) -> 
     settings = found[0].settings
     metrics = [
         {"name": name, "title": formats.title(name), "percent": formats.is_percent(name)}
-        for name in curves.series(found[0])
+        for name in curves.series(found)
     ]
     return {
         "metrics": metrics,
         "headline": {"title": formats.title(settings.headline), "percent": formats.is_percent(settings.headline)},
-        "variants": [_variant(variant, row) for variant, row in zip(found, rows, strict=True)],
+        "variants": [_variant(variant, row, curves.series(found)) for variant, row in zip(found, rows, strict=True)],
         "levels": [_levels(found.index(variant), variant) for variant in levels],
     }
 
 
-def _variant(variant: Variant, row: TableRow) -> dict[str, Any]:
-    names = curves.series(variant)
+def _variant(variant: Variant, row: TableRow, names: Sequence[str]) -> dict[str, Any]:
     final = row.final
     return {
         "name": variant.name,
+        "epochs": _round(curves.epochs_per_update(variant)),
         "averaged": len(variant.averaged),
         "seeds": [{"seed": run.config.seed, "status": "diverged" if run.diverged else _WORDS[run.status],
                    "lines": [_line(run, name) for name in names]} for run in variant.runs],
