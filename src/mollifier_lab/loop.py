@@ -89,6 +89,7 @@ class Loop:
         settings, seed = self.settings, self.config.seed
         torch.manual_seed(seed)
         self.task = tasks.make(self.config, data)
+        self.final = tuple(split for split in self.task.final if not (split == "test" and self.config.trial))
         self.total = self.task.updates()
         self.evaluate_every = settings.evaluate_every or self.task.epoch_length
         self.save_every = settings.save_every or self.evaluate_every
@@ -260,9 +261,9 @@ class Loop:
         if self.best_state is not None and not last:
             model = copy.deepcopy(self.model)
             model.load_state_dict(self.best_state)
-            self.best |= self._measure(model, self.task.final)
+            self.best |= self._measure(model, self.final)
         plain = finish(self.model, self.annealer)
-        final = self._measure(plain, self.task.final)
+        final = self._measure(plain, self.final)
         self.best |= final if last else {}
         seconds = self._clock()
         result = {

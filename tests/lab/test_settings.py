@@ -8,6 +8,7 @@ import pytest
 from mollifier_lab.errors import LabError, did_you_mean
 from mollifier_lab.methods import METHODS, applicable, method_for
 from mollifier_lab.settings import KNOBS, TASKS, RunConfig, settings_for
+from mollifier_lab.settings.reported import in_paper
 
 PRESETS = [(task, preset) for task, kind in TASKS.items() for preset in kind.presets]
 
@@ -25,7 +26,8 @@ def test_every_task_has_what_the_commands_need(task: str) -> None:
     assert {"paper", "quick"} <= set(kind.presets)
     assert set(kind.search) <= names
     assert all(low < high for low, high, _ in kind.search.values())
-    assert set(kind.paper) <= {method.name for method in applicable(task)}
+    assert set(in_paper(kind)) <= {method.name for method in applicable(task)}
+    assert kind.chance > 0
     assert "lr" in kind.search
 
 

@@ -33,7 +33,9 @@ class Tasks:
         found = table("task", "what", "presets", "metric", "the paper's")
         for name, task in TASKS.items():
             paper = [
-                f"{METHODS[method].title} {as_printed(task.headline, value)}" for method, value in task.paper.items()
+                f"{METHODS[method].title} {as_printed(task.headline, value)} ({each.note or each.where})"
+                for each in task.paper
+                for method, value in each.values.items()
             ]
             found.add_row(name, task.summary, ", ".join(task.presets), title(task.headline), "\n".join(paper) or "-")
         console().print(found)
@@ -74,8 +76,13 @@ class Methods:
             task = pick("task", self.task, TASKS)
             found = table("method", "what", "searched", f"the paper's {title(task.headline)}")
             for method in applicable(self.task):
-                paper = as_printed(task.headline, task.paper[method.name]) if method.name in task.paper else "-"
-                found.add_row(method.name, method.summary, ", ".join((*task.search, *method.knobs)), paper)
+                values = [
+                    as_printed(task.headline, each.values[method.name])
+                    for each in task.paper
+                    if method.name in each.values
+                ]
+                searched = ", ".join((*task.search, *method.knobs))
+                found.add_row(method.name, method.summary, searched, ", ".join(values) or "-")
         console().print(found)
         return 0
 

@@ -29,7 +29,7 @@ def console() -> Console:
     """Standard output. In a file or a pipe, a table is as wide as it needs."""
     from rich.console import Console
 
-    return Console() if sys.stdout.isatty() else Console(width=200, force_terminal=False)
+    return Console() if sys.stdout.isatty() else Console(width=240, force_terminal=False)
 
 
 def table(*columns: str) -> Table:

@@ -64,6 +64,8 @@ class RunConfig:
     settings: Settings
     preset: str = "paper"
     label: str = ""
+    trial: bool = False
+    """Of a search: the test set is never looked at."""
 
     def __post_init__(self) -> None:
         refuse_idle(method_for(self.method, self.task), self.settings)
@@ -89,7 +91,10 @@ class RunConfig:
 
     def to_json(self) -> str:
         """As a file: readable, and read back by `from_json`."""
-        return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=2) + "\n"
+        facts = dataclasses.asdict(self)
+        if not self.trial:  # as files were before there were trials
+            del facts["trial"]
+        return json.dumps({"format": FORMAT, **facts}, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> RunConfig:
@@ -102,6 +107,7 @@ class RunConfig:
             found = json.loads(text)
             settings = found["settings"]
             rest = {name: found[name] for name in ("task", "method", "seed", "preset", "label")}
+            rest["trial"] = found.get("trial") is True
         except (ValueError, KeyError, TypeError) as error:
             raise LabError(f"this is not the config of a run ({error!r})") from None
         if found.get("format") != FORMAT:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from mollifier_lab.errors import LabError
+from mollifier_lab.settings.reported import Reported
 
 Schedule = Literal["exponential", "linear", "square_root", "cosine"]
 Optimizer = Literal["sgd", "nesterov", "rmsprop", "adam"]
@@ -28,13 +29,15 @@ class Settings:
     """How a network is trained; a task adds its own.
 
     Every class variable is a fact about the task: the metric of its curve and of its table (all of them: the lower, the better), the target
-    of 'updates to reach', what the paper reports (by method, as the table's metric), its presets, and what a search draws.
+    of 'updates to reach', the table's value of a network that knows nothing (a diverged run counts as that), what the paper reports, its
+    presets, and what a search draws.
     """
 
     curve: ClassVar[str]
     headline: ClassVar[str]
     target: ClassVar[float]
-    paper: ClassVar[dict[str, float]] = {}
+    chance: ClassVar[float]
+    paper: ClassVar[tuple[Reported, ...]] = ()
     presets: ClassVar[dict[str, dict[str, object]]]
     search: ClassVar[dict[str, Range]]
     summary: ClassVar[str]

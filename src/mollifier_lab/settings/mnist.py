@@ -16,6 +16,7 @@ class Mnist(Settings):
     curve: ClassVar[str] = "valid_error"
     headline: ClassVar[str] = "test_error"
     target: ClassVar[float] = 0.1
+    chance: ClassVar[float] = 0.9
     search: ClassVar[dict[str, Range]] = {"lr": (1e-5, 1e-2, "log"), "gain": (1.0, 4.0, "linear")}
     presets: ClassVar[dict[str, dict[str, object]]] = {
         "paper": {},
