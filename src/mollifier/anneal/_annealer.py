@@ -14,6 +14,8 @@ from mollifier.anneal._path import Path
 from mollifier.anneal._state import check_restorable, load, save
 from mollifier.convert import restore
 from mollifier.convert._levels import mollified_groups
+from mollifier.convert._optimizer import check_optimizer
+from mollifier.nn._gradients import keep_gradients
 from mollifier.nn._levelled import check_level
 from mollifier.schedules import BUILT_IN, check_settings
 
@@ -76,6 +78,7 @@ class Annealer(Path):
         check_level(p_min)
         if then == "restore":
             check_restorable(model)
+            check_optimizer(model, optimizer, "Annealer")
         elif optimizer is not None:
             raise ValueError('optimizer=… is for then="restore", which takes the added parameters out of it')
         self._model, self._optimizer = model, optimizer
@@ -91,6 +94,7 @@ class Annealer(Path):
         self._done = torch.zeros_like(start[0])  # on the device: 1 when annealing has ended
         self._levels = start
         self._write()
+        keep_gradients(model)
 
     def step(self, loss: Tensor | float | None = None) -> None:
         """Count an update, average its loss in, and set the levels.
@@ -204,7 +208,7 @@ class Annealer(Path):
             for module in group:
                 module.set_level(level)
         if self.then == "restore" and not self._restored:
-            restore(self._model)
+            restore(self._model, optimizer=self._optimizer)
             self._restored = True
 
     def __repr__(self) -> str:
