@@ -13,6 +13,7 @@ from mollifier.convert._levels import REPORT, levels
 from mollifier.convert._named import Pattern, named_blocks
 from mollifier.convert._optimizer import add_to_optimizer, check_optimizer, remove_from_optimizer
 from mollifier.convert._plan import Planner
+from mollifier.convert._pretrained import leave_out_when_saved, saved_again
 from mollifier.convert._report import Report
 from mollifier.convert._shapes import watch
 from mollifier.convert._spots import KEY, Holder, Spot, unswap
@@ -99,6 +100,7 @@ def mollify(
     attach(model, made)  # nothing can fail from here on
     model.__dict__[REPORT] = Report(rows, planner.skipped)
     keep_gradients(model)
+    leave_out_when_saved(model)
     add_to_optimizer(model, optimizer, added_parameters(model))
     return model
 
@@ -171,6 +173,7 @@ def restore(model: nn.Module, *, force: bool = False, optimizer: Optimizer | Non
     check_optimizer(model, optimizer, "restore")
     remove_from_optimizer(optimizer, added_parameters(model))
     release_gradients(model)
+    saved_again(model)
     for module in spots:
         unswap(module)
         module.__dict__.pop(REPORT, None)

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch.nn.functional as F
 from torch import nn
-from torch.nn import modules as layers
 from torch.serialization import add_safe_globals, get_safe_globals
 
 
@@ -27,17 +26,15 @@ def register_safe_globals(*others: Callable[..., Any]) -> None:
     >>> mollifier.levels(torch.load(file, weights_only=True))
     [1.0]
     """
-    torchs = [getattr(layers, name) for name in layers.__all__]
-    kinds = [kind for kind in torchs if isinstance(kind, type) and issubclass(kind, nn.Module)]
     # nn.TransformerEncoderLayer keeps its activation as a function
-    add_safe_globals([*others, *kinds, *_ours(nn.Module), F.relu, F.gelu])
+    add_safe_globals([*others, *_layers(nn.Module), F.relu, F.gelu])
 
 
-def _ours(kind: type[nn.Module]) -> Iterator[type[nn.Module]]:
+def _layers(kind: type[nn.Module]) -> Iterator[type[nn.Module]]:
     for below in kind.__subclasses__():
-        if below.__module__.startswith("mollifier."):
+        if below.__module__.startswith(("mollifier.", "torch.nn.modules.")):
             yield below
-        yield from _ours(below)
+        yield from _layers(below)
 
 
 def allow_like(kind: type[nn.Module], plain: type[nn.Module]) -> None:
