@@ -1,6 +1,8 @@
 """The optimiser's side: what mollify adds goes in, restore takes it out, and no gradient is missing in between."""
 
 import copy
+import gc
+import weakref
 from functools import partial
 
 import pytest
@@ -244,3 +246,11 @@ def test_restore_leaves_no_hook():
         parameter.grad = None
     by_hand(model, torch.randn(16, 8))
     assert all(parameter.grad is None for parameter in added)
+
+
+def test_the_hook_keeps_no_model_alive():
+    model = mollifier.mollify(network())
+    part = weakref.ref(next(part for part in model.modules() if isinstance(part, mollifier.nn.Levelled)))
+    del model
+    gc.collect()
+    assert part() is None

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
 from mollifier.nn._levelled import Levelled
@@ -19,7 +20,7 @@ class _Keeper:
     """The hook: when backward is over, parameters that it did not reach get a gradient of zero, if they have none."""
 
     def __init__(self) -> None:
-        self.parts: dict[Levelled, list[nn.Parameter]] = {}
+        self.parts: WeakKeyDictionary[Levelled, list[nn.Parameter]] = WeakKeyDictionary()
         self.handle: RemovableHandle | None = None
 
     def __call__(self, anchor: Tensor) -> None:
@@ -55,11 +56,11 @@ def keep_gradients(model: nn.Module) -> None:
         if part not in _KEPT:
             added.setdefault(part, []).append(parameter)
     # the last one: whoever freezes parameters later freezes the first layers
-    anchors = [p for p in model.parameters() if p.requires_grad and p.is_leaf and p not in owner]
+    anchors = [p for p in model.parameters() if p.requires_grad and p.is_leaf and p not in owner and not is_lazy(p)]
     if not added or not anchors:
         return
     keeper = _Keeper()
-    keeper.parts = added
+    keeper.parts.update(added)
     keeper.handle = anchors[-1].register_post_accumulate_grad_hook(keeper)  # type: ignore[no-untyped-call]
     _KEPT.update(dict.fromkeys(added, keeper))
 
