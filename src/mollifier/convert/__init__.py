@@ -1,5 +1,6 @@
 """From a plain model to a mollified one and back."""
 
+from mollifier.activations import _build
 from mollifier.convert._levels import (
     frozen as frozen,
     is_mollified as is_mollified,
@@ -13,7 +14,10 @@ from mollifier.convert._mollify import (
     restore as restore,
 )
 from mollifier.convert._register import register as register
-from mollifier.convert._report import Report as Report, report as report
+from mollifier.convert._report import Report as Report, Row, Skipped, report as report
+from mollifier.convert._safe import register_safe_globals
+from mollifier.convert._spots import _rebuild
+from mollifier.nn import RecurrentOptions
 
 __all__ = [
     "Report",
@@ -28,3 +32,6 @@ __all__ = [
     "restore",
     "set_level",
 ]
+
+# whole models load with weights_only=True
+register_safe_globals(Report, Row, Skipped, RecurrentOptions, _build, _rebuild)

@@ -6,16 +6,20 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from mollifier.convert._attach import Settings, attach, make
 from mollifier.convert._levels import REPORT, levels
 from mollifier.convert._named import Pattern, named_blocks
+from mollifier.convert._optimizer import add_to_optimizer, check_optimizer, remove_from_optimizer
 from mollifier.convert._plan import Planner
+from mollifier.convert._pretrained import leave_out_when_saved, saved_again
 from mollifier.convert._report import Report
 from mollifier.convert._shapes import watch
 from mollifier.convert._spots import KEY, Holder, Spot, unswap
 from mollifier.functional import Noise
 from mollifier.nn import Copy, Levelled, RecurrentOptions
+from mollifier.nn._gradients import keep_gradients, release_gradients
 from mollifier.nn.copy import Projection
 
 WRAPPERS = {
@@ -43,6 +47,7 @@ def mollify(
     recurrent: RecurrentOptions | None = None,
     trace: bool = False,
     example: Any = None,
+    optimizer: Optimizer | None = None,
 ) -> nn.Module:
     """Mollify a model in place: every unit copies the unit below with probability p, every activation is noisy.
 
@@ -74,11 +79,14 @@ def mollify(
         trace: Trace each module's forward with torch.fx, to mollify what is called as a function in it.
         example: An input (tensor, tuple of arguments or dict of keywords) to run the model on once, so that every shape, the
             number of a and the forward order are known and not only read from the structure.
+        optimizer: Of this model, made before: what is added is put into it, as a group with the first group's settings and no
+            weight decay. `restore` takes it out again.
 
     Raises:
         ValueError: With all that is wrong; the model is unchanged then.
     """
     _refuse(model)
+    check_optimizer(model, optimizer, "mollify")
     options = recurrent or RecurrentOptions(
         activations=activations, copy=blocks is not None, a=a, c=c, projection=projection
     )
@@ -91,6 +99,9 @@ def mollify(
     made, rows = make(model, planner.in_order(), settings)
     attach(model, made)  # nothing can fail from here on
     model.__dict__[REPORT] = Report(rows, planner.skipped)
+    keep_gradients(model)
+    leave_out_when_saved(model)
+    add_to_optimizer(model, optimizer, added_parameters(model))
     return model
 
 
@@ -122,7 +133,7 @@ def check(planner: Planner) -> None:
         )
 
 
-def restore(model: nn.Module, *, force: bool = False) -> nn.Module:
+def restore(model: nn.Module, *, force: bool = False, optimizer: Optimizer | None = None) -> nn.Module:
     """The plain network again, in place: same classes, keys, parameters and attributes as if it had never been mollified.
 
         >>> import mollifier, torch
@@ -138,6 +149,8 @@ def restore(model: nn.Module, *, force: bool = False) -> nn.Module:
     Args:
         model: A model that `mollify` converted.
         force: Also while a level is above 0, or with residual connections that the plain network does not have.
+        optimizer: Of this model: the added parameters and their state are taken out of it, so that its state_dict loads into an
+            optimiser of the plain network.
 
     Raises:
         ValueError: If it was not converted, or would not compute what was trained. Nothing is changed then.
@@ -157,6 +170,10 @@ def restore(model: nn.Module, *, force: bool = False) -> nn.Module:
                 "restore: the model was mollified with residual=True and trained with these connections; the plain network does not "
                 "have them. Deploy it as it is (at level 0 it draws no noise), or restore(model, force=True)."
             )
+    check_optimizer(model, optimizer, "restore")
+    remove_from_optimizer(optimizer, added_parameters(model))
+    release_gradients(model)
+    saved_again(model)
     for module in spots:
         unswap(module)
         module.__dict__.pop(REPORT, None)

@@ -14,6 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from mollifier.convert._safe import allow_like
 from mollifier.nn import Copy, Levelled, NoisyActivation
 from mollifier.nn._fused import Block, idle, run
 from mollifier.nn._levelled import Added
@@ -85,7 +86,10 @@ def spot_class(mixins: tuple[type[Spot], ...], plain: type[nn.Module]) -> type[n
 
 
 def _rebuild(mixins: tuple[type[Spot], ...], plain: type[nn.Module], *args: Any) -> Any:
+    if not (issubclass(plain, nn.Module) and all(issubclass(mixin, Spot) for mixin in mixins)):
+        raise TypeError(f"not a mollified module: {mixins}, {plain}")  # a file may say anything
     kind = spot_class(mixins, plain)
+    allow_like(kind, plain)
     return kind.__new__(kind, *args)
 
 
