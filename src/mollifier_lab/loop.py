@@ -73,6 +73,7 @@ class Loop:
         self.loss_sum = torch.zeros((), device=self.device, dtype=torch.float64)
         self.best: Row = {}
         self.best_state: dict[str, Tensor] | None = None
+        self.converged = False
         self.finished_at: int | None = None
         self.divergence: str | None = None
         self.first_loss = self.valid_loss = math.nan
@@ -109,7 +110,7 @@ class Loop:
         with Stop() as stop, self.progress:
             if self.update == 0:
                 self._evaluate(None)
-            while self.update < self.total and self.divergence is None:
+            while self.update < self.total and self.divergence is None and not self.converged:
                 self._step()
                 if self._asked(stop):
                     self._save()
@@ -188,6 +189,9 @@ class Loop:
         if loss is not None and row[curve] is not None and row[curve] < self.best.get(curve, float("inf")):
             self.best = {"update": self.update, curve: row[curve]}
             self.best_state = {name: each.detach().cpu().clone() for name, each in self.model.state_dict().items()}
+        over = self.annealer is None or self.finished_at is not None
+        if loss is not None and over and row[curve] is not None:
+            self.converged = self.settings.converged > 0 and row[curve] <= self.settings.converged
         if self.records is not None:
             self.records.write(row, self._clock())
         self.progress.row(row)
@@ -269,7 +273,7 @@ class Loop:
         result = {
             "format": 1, "updates": self.update, "seconds": round(seconds, 3), "updates_per_second": round(self.update / seconds, 3),
             "final": final, "best": self.best, "annealing": annealing, "diverged": self.divergence is not None,
-            "divergence": self.divergence,
+            "divergence": self.divergence, "converged": self.converged,
         }  # fmt: skip
         if self.group.main:
             from safetensors.torch import save

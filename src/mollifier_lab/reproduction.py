@@ -80,7 +80,7 @@ _MNIST = {**_MLP, "width": 16, "batch": 100}
 _PTB = {"updates": 8, "evaluate_every": 8, "tokens": 4000, "width": 8, "steps": 10}
 _SHORT_PTB = {"tokens": 200_000, "epochs": 3.0, "decay_after": 2}
 _CIFAR = {"updates": 4, "evaluate_every": 4, "train": 200, "width": 2, "depth": 20, "batch": 20, "recalibrate": 1}
-_FIXED = {"updates": 50_000, "evaluate_every": 500}
+_FIXED = {"updates": 50_000, "evaluate_every": 500, "converged": 1e-3}
 
 _ALL = (
     Study(
@@ -91,16 +91,16 @@ _ALL = (
     Study(
         name="parity-1000", task="parity", claim="mollified converges faster than residual + batch norm; plain does not learn",
         methods=(*CONTROLS, "mollified", "mollified-residual"), seeds=5, hours=0.06, changes={"samples": 1000, **_FIXED},
-        trial_changes={"updates": 5000}, trial_part=0.1, smoke=_PARITY,
+        trials=16, trial_changes={"updates": 5000}, trial_part=0.1, smoke=_PARITY,
     ),
     Study(
         name="parity-10000", task="parity", claim="the same with more samples to learn: the paper does not give their number",
         methods=(*CONTROLS, "mollified", "mollified-residual"), seeds=5, hours=0.07, changes={"samples": 10_000, **_FIXED},
-        trial_changes={"updates": 5000}, trial_part=0.1, smoke=_PARITY,
+        trials=16, trial_changes={"updates": 5000}, trial_part=0.1, smoke=_PARITY,
     ),
     Study(
         name="parity-printed", task="parity", claim="the same at the printed learning rate of 1e-3, nothing searched, 102,000 updates",
-        methods=("plain", "residual-bn", "mollified", "mollified:k=3000"), seeds=2, hours=0.12, trials=0, smoke=_PARITY,
+        methods=("plain", "residual-bn", "mollified", "mollified:k=3000"), seeds=2, hours=0.12, trials=0, changes={"converged": 1e-3}, smoke=_PARITY,
     ),
     Study(
         name="parity-variable-20", task="parity", claim="our addition: always new samples of variable length, 20 bits",
@@ -119,7 +119,7 @@ _ALL = (
     ),
     Study(
         name="mnist-appendix", task="mnist", claim="6 layers, RMSProp; Monte-Carlo weight noise does not help",
-        methods=(*CONTROLS, "mollified", "weight-noise"), seeds=5, hours=0.03, trial_changes={"epochs": 20.0}, trial_part=0.2, smoke=_MNIST,
+        methods=(*CONTROLS, "mollified", "weight-noise"), seeds=5, hours=0.03, trials=16, trial_changes={"epochs": 20.0}, trial_part=0.2, smoke=_MNIST,
     ),
     # 30 layers: a depth at which the mollified network is known to train, so that the forms can differ
     Study(
@@ -135,7 +135,7 @@ _ALL = (
     ),
     Study(
         name="ptb-2", task="ptb", claim="perplexity 123.6 mollified, 128.4 plain, 2 layers",
-        methods=("plain", "mollified"), seeds=3, hours=0.75, trial_changes=_SHORT_PTB, trial_part=0.05, smoke=_PTB,
+        methods=("plain", "paper-lstm", "mollified"), seeds=3, hours=0.75, trial_changes=_SHORT_PTB, trial_part=0.05, smoke=_PTB,
     ),
     Study(
         name="ptb-2-controls", task="ptb", claim="what of it the copy alone does, and what a residual connection does",

@@ -162,7 +162,8 @@ def search_space(task: str, method: str, changes: dict[str, Any]) -> dict[str, R
     >>> search_space("parity", "dropout", {"gain": 1.0})
     {'lr': (0.001, 3.0, 'log'), 'dropout': (0.02, 0.5, 'linear')}
     """
-    ranges = {**pick("task", task, TASKS).search, **{knob: KNOBS[knob] for knob in method_for(method, task).knobs}}
+    kind = pick("task", task, TASKS)
+    ranges = {**kind.search, **{knob: kind.knobs.get(knob, KNOBS[knob]) for knob in method_for(method, task).knobs}}
     space = {name: each for name, each in ranges.items() if name not in changes}
     if not space:
         raise LabError(

@@ -30,7 +30,7 @@ class Settings:
 
     Every class variable is a fact about the task: the metric of its curve and of its table (all of them: the lower, the better), the target
     of 'updates to reach', the table's value of a network that knows nothing (a diverged run counts as that), what the paper reports, its
-    presets, and what a search draws.
+    presets, and what a search draws (of the methods' own knobs, where `KNOBS` does not fit the task).
     """
 
     curve: ClassVar[str]
@@ -40,6 +40,7 @@ class Settings:
     paper: ClassVar[tuple[Reported, ...]] = ()
     presets: ClassVar[dict[str, dict[str, object]]]
     search: ClassVar[dict[str, Range]]
+    knobs: ClassVar[dict[str, Range]] = {}
     summary: ClassVar[str]
 
     optimizer: Optimizer = "nesterov"
@@ -64,6 +65,8 @@ class Settings:
     """Updates between two checkpoints; 0: at each evaluation."""
     gain: float = 1.0
     """Factor on the initial weights (Glorot)."""
+    converged: float = 0.0
+    """The run ends once the metric of its curve is at or below this and annealing is over; 0: never before its time."""
     flush_denormal: bool = True
     """Take numbers too small for full precision as 0, on CPUs: plain deep networks make many, and they are slow."""
 
@@ -110,6 +113,7 @@ class Settings:
                 ("epochs", "a positive number where updates is 0", self.updates > 0 or self.epochs > 0),
                 ("updates", "a whole number >= 0", self.updates >= 0),
                 ("evaluate_every", "a whole number >= 0", self.evaluate_every >= 0),
+                ("converged", "a number >= 0", self.converged >= 0),
                 ("save_every", "a whole number >= 0", self.save_every >= 0),
                 ("gain", "a positive number", self.gain > 0),
                 ("k", "a positive number", self.k > 0),

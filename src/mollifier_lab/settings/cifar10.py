@@ -28,6 +28,7 @@ class Cifar10(Settings):
     )
     chance: ClassVar[float] = 0.9
     search: ClassVar[dict[str, Range]] = {"lr": (1e-2, 1.0, "log"), "weight_decay": (1e-5, 1e-3, "log")}
+    knobs: ClassVar[dict[str, Range]] = {"k": (0.3, 100.0, "log")}
     presets: ClassVar[dict[str, dict[str, object]]] = {
         "paper": {},
         "quick": {"depth": 20, "width": 8, "train": 5000, "epochs": 5.0, "k": 2.0},

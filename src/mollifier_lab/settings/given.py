@@ -13,6 +13,7 @@ COMMON: dict[str, str] = {
     "epochs": "chosen: the length is given in updates",
     "updates": "chosen: the length is given in epochs",
     "evaluate_every": "chosen: how often we look",
+    "converged": "chosen: 0, a run takes its whole time",
     "save_every": "chosen: how often we save",
     "gain": "chosen: Glorot as it stands; no version gives the initial weights of this task",
     "flush_denormal": "chosen: for the same speed of all methods",

@@ -18,6 +18,7 @@ class Mnist(Settings):
     target: ClassVar[float] = 0.1
     chance: ClassVar[float] = 0.9
     search: ClassVar[dict[str, Range]] = {"lr": (1e-5, 1e-2, "log"), "gain": (1.0, 4.0, "linear")}
+    knobs: ClassVar[dict[str, Range]] = {"k": (10.0, 10_000.0, "log")}
     presets: ClassVar[dict[str, dict[str, object]]] = {
         "paper": {},
         "published": {"depth": 72, "optimizer": "adam", "lr": 3e-4, "c": 100.0},

@@ -21,7 +21,9 @@ class Ptb(RecurrentSettings):
     headline: ClassVar[str] = "test_perplexity"
     target: ClassVar[float] = 150.0
     paper: ClassVar[tuple[Reported, ...]] = (
-        Reported({"plain": 128.4, "paper-lstm": 123.6, "mollified": 123.6}, "table", {"layers": 2} | _FULL, {"epochs": 13.0}),
+        Reported(
+            {"plain": 128.4, "paper-lstm": 123.6, "mollified": 123.6}, "table", {"layers": 2} | _FULL, {"epochs": 13.0}
+        ),
         Reported(
             {"plain": 119.4, "paper-lstm": 115.7, "mollified": 115.7},
             "table of the published version",
@@ -31,6 +33,7 @@ class Ptb(RecurrentSettings):
     )
     chance: ClassVar[float] = 10_000.0  # every word of the vocabulary alike
     search: ClassVar[dict[str, Range]] = {"lr": (0.1, 3.0, "log"), "decay": (0.4, 0.9, "linear")}
+    knobs: ClassVar[dict[str, Range]] = {"k": (0.3, 100.0, "log")}
     presets: ClassVar[dict[str, dict[str, object]]] = {
         "paper": {},
         "published": {"layers": 3},
