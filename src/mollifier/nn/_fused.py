@@ -39,9 +39,14 @@ def own_hooks(module: nn.Module) -> bool:
     )
 
 
-def idle(copy: Copy) -> bool:
-    """Does the copy do nothing, so that nobody would miss its call?"""
-    return not (copy.active or copy.residual or torch.distributed.is_initialized() or hooked(copy))
+def idle(*copies: Copy) -> bool:
+    """Do the copies do nothing, so that nobody would miss their calls?"""
+    if torch.distributed.is_initialized() or _has_any_global_hook():  # type: ignore[no-untyped-call]
+        return False
+    for copy in copies:  # a loop: this is asked at every call
+        if copy.known_level() != 0.0 or copy.residual or own_hooks(copy):
+            return False
+    return True
 
 
 def run(blocks: Sequence[Block], x: Tensor) -> Tensor:
@@ -107,7 +112,7 @@ def _one(modules: Sequence[nn.Module], noise: NoisyActivation | None, copy: Copy
         if level is None:
             if kernels.compiled_serves(below):
                 return _compiled(first, last, noise, copy, below)
-        elif level == noise.known_level():  # an ablation may have set them apart
+        elif level and level == noise.known_level():  # an ablation may have set them apart
             if kernels.serves(below):
                 return _native(first, last, noise, copy, below, level)
             if kernels.eager_serves(below):
