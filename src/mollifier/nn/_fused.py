@@ -43,10 +43,7 @@ def idle(*copies: Copy) -> bool:
     """Do the copies do nothing, so that nobody would miss their calls?"""
     if torch.distributed.is_initialized() or _has_any_global_hook():  # type: ignore[no-untyped-call]
         return False
-    for copy in copies:  # a loop: this is asked at every call
-        if copy.known_level() != 0.0 or copy.residual or own_hooks(copy):
-            return False
-    return True
+    return all(copy.known_level() == 0.0 and not copy.residual and not own_hooks(copy) for copy in copies)
 
 
 def run(blocks: Sequence[Block], x: Tensor) -> Tensor:
