@@ -36,3 +36,9 @@ def clean_tables() -> Iterator[None]:
     for place, old in zip(places, before, strict=True):
         place.clear()
         place.update(old)
+
+
+@pytest.fixture
+def accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Treat the levels as on an accelerator: the host may write them and must not read them."""
+    monkeypatch.setattr("mollifier.nn._levelled.readable", lambda level: False)

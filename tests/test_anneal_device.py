@@ -73,6 +73,7 @@ def test_no_value_is_needed_at_all(settings):
         annealer.step(torch.ones((), device="meta"))
 
 
+@pytest.mark.usefixtures("accelerator")
 def test_an_end_that_the_host_has_not_seen_is_an_end():
     plain = mlp(4, 5, 5, 1)
     net = mollifier.mollify(copy.deepcopy(plain))
@@ -129,6 +130,7 @@ def test_the_warning_waits_for_the_look():
         annealer.step(float("nan"))
 
 
+@pytest.mark.usefixtures("accelerator")
 @pytest.mark.parametrize("every", [1, 3, 7, 100, 250])
 def test_the_look_comes_every_hundred_updates_or_at_the_next_tick(every):
     annealer = remote(mollifier.mollify(mlp(4, 5, 1)), k=1e-9, every=every)

@@ -42,6 +42,7 @@ class Activation:
         slope: Of the tangent.
         offset: ``u(0)``, which is also ``f(0)``.
         options: The keyword arguments that ``f`` already holds, e.g. ``negative_slope``.
+        listed: Is it a row of the table? The kernels know only these, whatever the name of another.
     """
 
     name: str
@@ -49,6 +50,8 @@ class Activation:
     slope: float
     offset: float
     options: Options = field(default_factory=dict)
+    # Does it come from the table, so that its name says all? Anybody's own may have any name.
+    listed: bool = field(default=False, init=False, repr=False, compare=False)
 
     def u(self, x: Tensor) -> Tensor:
         """The tangent at 0."""
@@ -56,6 +59,8 @@ class Activation:
         return line if self.offset == 0.0 else line + self.offset
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if not self.listed:
+            return Activation, (self.name, self.f, self.slope, self.offset, dict(self.options))
         # By name, so that a pickled model needs no picklable functions.
         return _build, (self.name, dict(self.options))
 
@@ -125,7 +130,9 @@ def _build(name: str, options: Options | None = None) -> Activation:
         slope, offset = entry.tangent(**options)
     else:
         slope, offset = entry.tangent
-    return Activation(name, f, slope, offset, options)
+    found = Activation(name, f, slope, offset, options)
+    object.__setattr__(found, "listed", True)
+    return found
 
 
 def activation(spec: str | nn.Module | Callable[..., Any] | Activation, **options: Any) -> Activation:

@@ -118,7 +118,7 @@ def frozen(model: nn.Module, seed: int = 0) -> Iterator[nn.Module]:
     parts = [module for group in mollified_groups(model, "frozen") for module in group]
     before = [module.frozen for module in parts]
     for number, module in enumerate(parts):
-        module.frozen = FrozenNoise(seed * 1_000_003 + number)
+        module.frozen = FrozenNoise(seed, number)
     try:
         yield model
     finally:

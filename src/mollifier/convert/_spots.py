@@ -98,7 +98,7 @@ class ActivationSpot(Spot):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         noise: NoisyActivation = self._modules[KEY]._modules["noise"]  # type: ignore[union-attr, assignment]
-        if noise.active:
+        if noise.known_level() != 0.0:
             return noise(*args, **kwargs)
         out = super().forward(*args, **kwargs)
         return noise.idle(out) if torch.distributed.is_initialized() else out
@@ -145,7 +145,7 @@ class SequentialSpot(HiddenHolder):
         holder: Holder = self._modules[KEY]  # type: ignore[assignment]
         copies: dict[str, Copy] = holder._modules["copies"]._modules  # type: ignore[union-attr, assignment]
         modules = [module for module in self._modules.values() if module is not holder and module is not None]
-        if all(map(idle, copies.values())):
+        if idle(*copies.values()):
             for module in modules:
                 input = module(input)
             return input

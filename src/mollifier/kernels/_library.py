@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -175,9 +176,14 @@ def eager_serves(x: Tensor) -> bool:
 _STRUCTS: dict[str, ActivationStruct] = {}
 
 
+def knows(act: Activation) -> bool:
+    """Is it one of the table's own? Anybody else's function may have the same name."""
+    return act.listed and act.name in BUILT_IN
+
+
 def struct(act: Activation) -> ActivationStruct | None:
     """The activation as the kernels know it; None if it is the user's own."""
-    if act.name not in BUILT_IN:
+    if not knows(act):
         return None
     name = str(act) if act.options else act.name
     if name not in _STRUCTS:
@@ -193,12 +199,19 @@ def parts(act: Activation) -> tuple[float, ...]:
     return KINDS[key], act.slope, act.offset, first, second
 
 
-_DRAWN = torch.empty((), dtype=torch.int64, device="cpu")
+class _Drawn(threading.local):
+    """A place for one number, of each thread its own."""
+
+    def __init__(self) -> None:
+        self.number = torch.empty((), dtype=torch.int64, device="cpu")
+
+
+_DRAWN = _Drawn()
 
 
 def draw_seed() -> int:
     """63 bits from torch's own generator, so that its seed decides all noise."""
-    return _DRAWN.random_().item()  # type: ignore[return-value]
+    return _DRAWN.number.random_().item()  # type: ignore[return-value]
 
 
 def draw_seeds(count: int) -> list[int]:

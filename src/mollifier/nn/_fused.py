@@ -26,10 +26,10 @@ class Block(NamedTuple):
 
 def hooked(module: nn.Module) -> bool:
     """Would somebody miss the call of this module?"""
-    return _own_hooks(module) or _has_any_global_hook()  # type: ignore[no-untyped-call]
+    return own_hooks(module) or _has_any_global_hook()  # type: ignore[no-untyped-call]
 
 
-def _own_hooks(module: nn.Module) -> bool:
+def own_hooks(module: nn.Module) -> bool:
     return bool(
         module._forward_hooks
         or module._forward_pre_hooks
@@ -39,16 +39,18 @@ def _own_hooks(module: nn.Module) -> bool:
     )
 
 
-def idle(copy: Copy) -> bool:
-    """Does the copy do nothing, so that nobody would miss its call?"""
-    return not (copy.active or copy.residual or torch.distributed.is_initialized() or hooked(copy))
+def idle(*copies: Copy) -> bool:
+    """Do the copies do nothing, so that nobody would miss their calls?"""
+    if torch.distributed.is_initialized() or _has_any_global_hook():  # type: ignore[no-untyped-call]
+        return False
+    return all(copy.known_level() == 0.0 and not copy.residual and not own_hooks(copy) for copy in copies)
 
 
 def run(blocks: Sequence[Block], x: Tensor) -> Tensor:
     """Blocks that follow one another; as many as possible in one pass where the kernels serve."""
     index = 0
     while index < len(blocks):
-        links = _chain(blocks, index, x) if blocks[index].copy.active else []
+        links = _chain(blocks, index, x)
         x = kernels.fused_chain(x, links) if links else _one(*blocks[index], x)
         index += max(1, len(links))
     return x
@@ -72,10 +74,12 @@ def _link(
 ) -> Link | None:
     if len(modules) != 2 or type(modules[0]) is not nn.Linear or noise is None or noise.unit_dim != -1:
         return None
-    if not (noise.sampled() and copy.sampled()):
+    level = noise.known_level()
+    # at 0 torch's own operations run, bit for bit; an ablation may have set the two apart
+    if not level or level != copy.known_level() or not (noise.sampled() and copy.sampled()):
         return None
     for module in (*modules, noise, copy):
-        if _own_hooks(module):
+        if own_hooks(module):
             return None
     # straight from the dictionaries: a look through nn.Module.__getattr__ takes longer than all else here
     given, act = modules[0]._parameters, kernels.struct(noise.activation)
@@ -85,10 +89,6 @@ def _link(
     if noise.units not in (1, units) or copy.rule == "project" or width > units:
         return None
     if not (_plain(weight, dtype) and _plain(a, dtype) and (bias is None or _plain(bias, dtype))):
-        return None
-    level: float = noise._buffers["level"].item()  # type: ignore[union-attr]
-    # at 0 torch's own operations run, bit for bit; an ablation may have set the two apart
-    if level <= 0.0 or level != copy._buffers["level"].item():  # type: ignore[union-attr]
         return None
     return Link(weight, bias, a, act, level, *kernels.strength(level, noise.c, noise.push), copy.residual)
 
@@ -104,28 +104,42 @@ def _one(modules: Sequence[nn.Module], noise: NoisyActivation | None, copy: Copy
             below = module(below)
         return below
     *first, last = modules
-    fused = noise is not None and noise.sampled() and copy.sampled() and not hooked(last)
-    if fused and kernels.compiled_serves(below):
-        return _compiled(first, last, cast(NoisyActivation, noise), copy, below)
-    # an ablation may have set their levels apart
-    if fused and not kernels.serves(below) and kernels.eager_serves(below):
-        return _eager(first, last, cast(NoisyActivation, noise), copy, below)
-    level = float(copy.level)
-    if not fused or not kernels.serves(below) or level <= 0.0 or level != float(noise.level):  # type: ignore[union-attr]
-        x = below
-        for module in modules:
-            x = module(x)
-        return cast(Tensor, copy(below, x))
-    assert noise is not None
+    if noise is not None and _fusible(last, noise, copy):
+        level = copy.known_level()
+        if level is None:
+            if kernels.compiled_serves(below):
+                return _compiled(first, last, noise, copy, below)
+        elif level and level == noise.known_level():  # an ablation may have set them apart
+            if kernels.serves(below):
+                return _native(first, last, noise, copy, below, level)
+            if kernels.eager_serves(below):
+                return _eager(first, last, noise, copy, below, level)
+    x = below
+    for module in modules:
+        x = module(x)
+    return cast(Tensor, copy(below, x))
+
+
+def _fusible(last: nn.Module, noise: NoisyActivation, copy: Copy) -> bool:
+    """Is all noise drawn, of an activation that the kernels know, and would nobody miss the calls?"""
+    if not (noise.sampled() and copy.sampled() and kernels.knows(noise.activation)):
+        return False
+    return not (own_hooks(noise) or own_hooks(copy) or hooked(last))
+
+
+def _native(
+    first: Sequence[nn.Module], last: nn.Module, noise: NoisyActivation, copy: Copy, below: Tensor, level: float
+) -> Tensor:
+    """The run with its unit in one pass of the native kernels, where these can take what meets it."""
     act = kernels.struct(noise.activation)
     unit_dim = noise.unit_dim if noise.units > 1 else copy.unit_dim
     spec = Spec(act, level, noise.c, noise.push, unit_dim, residual=copy.residual)
-    if level >= 1.0 and act is not None and len(first) == 1 and _plain_linear(first[0], noise, below):
+    if level >= 1.0 and len(first) == 1 and _plain_linear(first[0], noise, below):
         return _copied(cast(nn.Linear, first[0]), noise, copy, below)
     x = below
     for module in first:
         x = module(x)
-    if act is None or not kernels.serves(x) or not noise.fits(x):
+    if not kernels.serves(x) or not noise.fits(x):
         return cast(Tensor, copy(below, last(x)))
     short, spec.in_units = copy.unpadded(below, x)
     return kernels.fused_unit(x, short, noise.a, spec)
@@ -136,7 +150,7 @@ def _compiled(first: Sequence[nn.Module], last: nn.Module, noise: NoisyActivatio
     x = below
     for module in first:
         x = module(x)
-    if not noise.fits(x) or not kernels.compiled_serves(x) or noise.activation.name not in kernels.BUILT_IN:
+    if not noise.fits(x) or not kernels.compiled_serves(x):
         return cast(Tensor, copy(below, last(x)))
     unit_dim = noise.unit_dim if noise.units > 1 else copy.unit_dim
     short, levels = copy.unpadded(below, x)[0], (noise.level, copy.level)
@@ -145,19 +159,16 @@ def _compiled(first: Sequence[nn.Module], last: nn.Module, noise: NoisyActivatio
     )
 
 
-def _eager(first: Sequence[nn.Module], last: nn.Module, noise: NoisyActivation, copy: Copy, below: Tensor) -> Tensor:
+def _eager(
+    first: Sequence[nn.Module], last: nn.Module, noise: NoisyActivation, copy: Copy, below: Tensor, level: float
+) -> Tensor:
     """The run with its unit as one eager function, where that can take what meets it."""
-    x, level = below, float(copy.level)
+    x = below
     if level >= 1.0 and len(first) == 1 and _plain_linear(first[0], noise, below):
         return _copied(cast(nn.Linear, first[0]), noise, copy, below)
     for module in first:
         x = module(x)
-    if (
-        not noise.fits(x)
-        or not kernels.eager_serves(x)
-        or kernels.struct(noise.activation) is None
-        or level != float(noise.level)
-    ):
+    if not noise.fits(x) or not kernels.eager_serves(x):
         return cast(Tensor, copy(below, last(x)))
     spec = kernels.EagerSpec(noise.activation, level, noise.c, noise.push, copy.residual)
     return kernels.eager_unit(x, copy.shortcut(below, x), noise.a_for(x), spec)

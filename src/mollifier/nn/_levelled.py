@@ -7,10 +7,15 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.compiler import is_dynamo_compiling
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from mollifier.functional import Noise, normal_like, uniform_like
+from mollifier.nn._frozen import FrozenNoise as FrozenNoise
 
 MODES = ("sample", "expected", "exact")
+_in_functorch, _tracing = torch._C._are_functorch_transforms_active, torch._C._get_tracing_state
 
 
 def check_level(value: float) -> float:
@@ -25,25 +30,35 @@ def check_level(value: float) -> float:
     return level
 
 
-class FrozenNoise:
-    """Noise drawn once for each shape and then kept: the same function at every call, for curvature tools.
+def readable(level: Tensor) -> bool:
+    """Can the host read this tensor without waiting, here and now?
 
-    >>> import torch
-    >>> frozen, x = FrozenNoise(seed=0), torch.zeros(3)
-    >>> torch.equal(frozen.draw(normal_like, x), frozen.draw(normal_like, x))
-    True
+    Not on an accelerator, nor where it has no value (meta, fake, traced) or several (vmap).
     """
+    return (
+        type(level) is Tensor
+        and level.is_cpu
+        and not is_dynamo_compiling()
+        and not (_in_functorch() and is_functorch_wrapped_tensor(level))
+        and _tracing() is None
+    )
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.kept: dict[tuple[Any, ...], Tensor] = {}
 
-    def draw(self, draw: Callable[[Tensor, torch.Generator], Tensor], like: Tensor) -> Tensor:
-        key = (draw.__name__, tuple(like.shape), like.dtype, like.device)
-        if key not in self.kept:
-            generator = torch.Generator(device=like.device).manual_seed(self.seed)
-            self.kept[key] = draw(like.detach(), generator)
-        return self.kept[key]
+# What was last written from a number, with the tensor's version at that time: for tensors that are not readable.
+_WRITTEN = WeakTensorKeyDictionary()
+
+
+def _remember(level: Tensor, value: float) -> None:
+    if not level.is_inference():  # those have no version
+        _WRITTEN[level] = value, level._version
+
+
+def _recall(level: Tensor) -> float | None:
+    """What was written to it, unless somebody else has written since."""
+    if torch.compiler.is_compiling() or level.is_inference():
+        return None
+    value, version = _WRITTEN.get(level, (None, -1))  # type: ignore[no-untyped-call]
+    return value if version == level._version else None
 
 
 class Levelled(nn.Module):
@@ -53,11 +68,12 @@ class Levelled(nn.Module):
         >>> unit = NoisyActivation("sigmoid", units=3, level=0.5)
         >>> unit.level
         tensor(0.5000, dtype=torch.float64)
+        >>> _ = unit.state_dict()["level"].fill_(0.0)                       # whoever changes the buffer changes the level
+        >>> unit.active
+        False
 
     Attributes:
-        level: The buffer. Write it with `set_level`, `mollifier.set_level` or an `Annealer`.
-        active: False where the level is known on the host to be 0: the plain operation runs. It is a plain Python flag,
-            so that asking it never waits for an accelerator, and a compiled model is compiled twice at most.
+        level: The buffer, and the only place where the level is kept. `set_level`, `mollifier.set_level` and an `Annealer` write it.
         train_noise, eval_noise: ``"sample"``, ``"expected"`` or ``"exact"``, in train() and in eval().
         frozen: Noise that stays the same from call to call, or None.
         order: Position of the block it belongs to, set by `mollify`; None in networks built by hand.
@@ -71,31 +87,50 @@ class Levelled(nn.Module):
             if mode not in MODES:
                 raise ValueError(f"noise {mode!r}: expected one of {', '.join(MODES)}")
         self.register_buffer("level", torch.tensor(check_level(level), dtype=torch.float64))
-        self.active = level > 0
         self.train_noise: Noise = train_noise
         self.eval_noise: Noise = eval_noise
         self.frozen: FrozenNoise | None = None
         self.order: int | None = None
 
+    def known_level(self) -> float | None:
+        """The level as a number, or None where the host does not know it.
+
+        On the CPU it is read at every call. On an accelerator, which nobody must wait for, it is known if `set_level` or a
+        checkpoint was the last to write it (a write through ``.data`` is the one that torch does not count). Under
+        torch.compile, torch.export and vmap, and on the meta device, it is not known: the level stays a tensor there.
+        """
+        level = self._buffers["level"]
+        if readable(level):  # type: ignore[arg-type]
+            return level.item()  # type: ignore[union-attr]
+        return _recall(level)  # type: ignore[arg-type]
+
+    @property
+    def active(self) -> bool:
+        """Is the level above 0, or not known? Else the plain operation runs."""
+        return self.known_level() != 0.0
+
     def set_level(self, level: float) -> None:
         """Set the level from a number."""
-        self.level.fill_(check_level(level))
-        self.active = level > 0
+        value = check_level(level)
+        self.level.fill_(value)
+        _remember(self.level, value)
 
     def noise(self, draw: Callable[..., Tensor], like: Tensor) -> Noise | Tensor:
         """What to give the functional core as ``noise``: the mode of train or eval, or the frozen draws."""
-        mode = self.train_noise if self.training else self.eval_noise
+        mode = self.mode()
         return self.frozen.draw(draw, like) if self.frozen is not None and mode == "sample" else mode
+
+    def mode(self) -> Noise:
+        """What is asked for at this moment, in train() or in eval()."""
+        return self.train_noise if self.training else self.eval_noise
 
     def sampled(self) -> bool:
         """Is noise drawn afresh at this moment? Then the native kernels may draw it."""
-        return (
-            self.active and self.frozen is None and (self.train_noise if self.training else self.eval_noise) == "sample"
-        )
+        return self.frozen is None and (self.train_noise if self.training else self.eval_noise) == "sample"
 
     def expected(self) -> bool:
         """Is its mean taken for the noise at this moment?"""
-        return self.active and (self.train_noise if self.training else self.eval_noise) == "expected"
+        return self.mode() == "expected"
 
     def normal(self, like: Tensor) -> Noise | Tensor:
         """Noise of the push."""
@@ -115,35 +150,60 @@ class Levelled(nn.Module):
             return tie(out, list(self.parameters()))
         return out
 
+    def reset_parameters(self) -> None:
+        """Draw what is learned anew, as torch's own modules do under this name. The level stays."""
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Levelled:
-        # The level follows the module to another device, but model.half() must not round it: 0.999 in bf16 is 1.
-        level = self._buffers.pop("level")
+        level = self._buffers["level"]
         assert level is not None
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        device = fn(torch.zeros((), device=level.device)).device
-        dtype = torch.float32 if device.type == "mps" else torch.float64
-        if level.is_meta and device.type != "meta":
-            level = torch.ones(())
-        self._buffers["level"] = level.to(device=device, dtype=dtype)
+        nowhere = on_meta(self)
+        super()._apply(lambda each: _moved(each, fn) if each is level else fn(each), recurse)  # type: ignore[no-untyped-call]
+        if nowhere and not on_meta(self):
+            self.reset_parameters()  # from the meta device come no values, and a plain checkpoint brings none for us
         return self
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
-        if not self.level.is_meta:
-            self.active = float(self.level) > 0
+        level = self.level
+        if type(level) is Tensor and not level.is_meta:
+            _remember(level, level.item())  # here an accelerator may be waited for
 
     def extra_repr(self) -> str:
-        return f"level={float(self.level):.3g}"
+        known = type(self.level) is Tensor and not self.level.is_meta
+        return f"level={float(self.level):.3g}" if known else f"level on {self.level.device}"
+
+
+def _moved(level: Tensor, fn: Callable[[Tensor], Tensor]) -> Tensor:
+    """The level where ``fn`` moves a module, with all its digits: in bfloat16 0.999 would be 1."""
+    device = fn(torch.zeros((), device=level.device)).device
+    if device == level.device:
+        new = fn(level)  # which may share its memory, convert it, or leave the new one empty
+        return level if new is level or new.dtype != level.dtype or new.is_meta else new.copy_(level)
+    dtype = torch.float32 if device.type == "mps" else torch.float64
+    if level.is_meta:
+        return torch.ones((), device=device, dtype=dtype)  # the meta device knew no value: start mollified
+    value = level.item() if readable(level) else _recall(level)
+    new = level.to(device=device, dtype=dtype)
+    if value is not None and not new.is_meta:
+        _remember(new, value)
+    return new
+
+
+def on_meta(module: nn.Module) -> bool:
+    """Is anything of it on the meta device, and so without a value?"""
+    return any(each.is_meta for each in (*module.parameters(), *module.buffers()))
 
 
 class Added(nn.Module):
     """What mollification adds to a module of somebody else's: loads from plain checkpoints as well as from its own."""
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, *args: Any) -> None:
         # A plain checkpoint knows nothing of us: what we hold stays as it is, and strict loading finds it.
         if not any(key.startswith(prefix) for key in state_dict):
+            if local_metadata.get("assign_to_params_buffers") and on_meta(self):
+                self.to_empty(device=torch.get_default_device())  # on the meta device nothing can stay as it is
             state_dict.update({prefix + key: value for key, value in self.state_dict().items()})
-        super()._load_from_state_dict(state_dict, prefix, *args)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
 
 def tie(out: Tensor, parameters: list[nn.Parameter]) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -75,35 +75,35 @@ class Copy(Levelled):
                 where: dict[str, Any] = {"bias": False, "device": device, "dtype": dtype}
                 layer = nn.Linear if unit_dim == -1 else partial(_CONVOLUTIONS[unit_dim], kernel_size=1)
                 self.projection = layer(in_units, out_units, **where)
-                nn.init.xavier_uniform_(self.projection.weight)
+                self.reset_parameters()
         self.level = self.level.to(device)
 
+    def reset_parameters(self) -> None:
+        """Draw the projection anew."""
+        if self.projection is not None:
+            nn.init.xavier_uniform_(cast(Tensor, self.projection.weight))
+
     def forward(self, below: Tensor, above: Tensor) -> Tensor:
-        if not self.active and not self.residual:
-            return self.idle(above)
-        if self.sampled() and kernels.compiled_serves(above):
-            short, _ = self.unpadded(below, above)
-            levels = self.level, self.level
-            return kernels.compiled_unit(
-                above, short, None, None, levels, unit_dim=self.unit_dim, residual=self.residual
-            )
-        if self.sampled() and not self.residual and kernels.eager_serves(above) and float(self.level) <= 0.0:
-            return self.idle(above)  # annealing has ended here, though not everywhere
-        if self.sampled() and kernels.serves(above):
-            short, in_units = self.unpadded(below, above)
-            spec = kernels.Spec(
-                None, float(self.level), unit_dim=self.unit_dim, in_units=in_units, residual=self.residual
-            )
-            return kernels.fused_unit(above, short, None, spec)
+        level = self.known_level()
+        if level == 0.0:
+            return self.idle(above + self.shortcut(below, above) if self.residual else above)
+        if self.sampled():
+            if level is None and kernels.compiled_serves(above):
+                short, _ = self.unpadded(below, above)
+                levels = self.level, self.level
+                return kernels.compiled_unit(
+                    above, short, None, None, levels, unit_dim=self.unit_dim, residual=self.residual
+                )
+            if level is not None and kernels.serves(above):
+                short, in_units = self.unpadded(below, above)
+                spec = kernels.Spec(None, level, unit_dim=self.unit_dim, in_units=in_units, residual=self.residual)
+                return kernels.fused_unit(above, short, None, spec)
+            if level is not None and kernels.eager_serves(above):
+                short = self.shortcut(below, above)
+                return kernels.eager_unit(above, short, None, kernels.EagerSpec(None, level, residual=self.residual))
         short = self.shortcut(below, above)
-        if self.sampled() and kernels.eager_serves(above):
-            return kernels.eager_unit(
-                above, short, None, kernels.EagerSpec(None, float(self.level), residual=self.residual)
-            )
         if self.residual:
             above = above + short
-        if not self.active:
-            return self.idle(above)
         return functional.copy_mix(short, above, level=self.level, noise=self.uniform(above))
 
     def unpadded(self, below: Tensor, above: Tensor) -> tuple[Tensor, int]:

@@ -57,23 +57,27 @@ class NoisyActivation(Levelled):
             raise ValueError(f"a={a}, c={c}: expected a = (low, high) with low <= high, and c >= 0")
         self.activation = find(activation)
         self.units, self.unit_dim, self.c, self.push = units, unit_dim, float(c), push
-        self.a = nn.Parameter(torch.empty(units, device=device, dtype=dtype).uniform_(*a))
+        self.a = nn.Parameter(torch.empty(units, device=device, dtype=dtype))
+        self.a_bounds = a
+        self.reset_parameters()
         self.level = self.level.to(self.a.device)
 
+    def reset_parameters(self) -> None:
+        """Draw the a anew."""
+        nn.init.uniform_(self.a, *self.a_bounds)
+
     def forward(self, x: Tensor) -> Tensor:
-        if not self.active:
+        level = self.known_level()
+        if level == 0.0:
             return self.idle(self.activation.f(x))
-        if self.sampled() and self.fits(x) and self.activation.name in kernels.BUILT_IN:
-            if kernels.compiled_serves(x):
+        if self.sampled() and self.fits(x) and kernels.knows(self.activation):
+            if level is None and kernels.compiled_serves(x):
                 levels = self.level, self.level
                 return kernels.compiled_unit(x, None, self.a, self.activation, levels, self.c, self.push, self.unit_dim)
-            if kernels.eager_serves(x):  # on the CPU, where nobody waits for the level
-                level = float(self.level)
-                if level <= 0.0:
-                    return self.idle(self.activation.f(x))
-                if kernels.serves(x):
-                    act = kernels.struct(self.activation)
-                    return kernels.fused_unit(x, None, self.a, Spec(act, level, self.c, self.push, self.unit_dim))
+            if level is not None and kernels.serves(x):
+                act = kernels.struct(self.activation)
+                return kernels.fused_unit(x, None, self.a, Spec(act, level, self.c, self.push, self.unit_dim))
+            if level is not None and kernels.eager_serves(x):
                 eager = kernels.EagerSpec(self.activation, level, self.c, self.push)
                 return kernels.eager_unit(x, None, self.a_for(x), eager)
         return functional.noisy_activation(

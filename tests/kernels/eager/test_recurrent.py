@@ -31,13 +31,12 @@ def same(kind, hard, dtype, sizes, hidden, direction, bias, level, options, seed
     if level is not None:
         added = RecurrentMollifier(module, options, level=level)
         layer = added.layer(0)
-        sequence = Sequence(rows, sizes, (), True, None, True)
-        if options.carry_time:
-            added.time.fill_(7)
+        sequence = Sequence(rows, sizes, (), None, None, True)
+        before = torch.tensor(7) if options.carry_time else None
         if options.time == "annealing":
             layer.clock.fill_(4)
-        inverse = _run.inverse_time(added, layer, sequence.positions(direction), sequence, direction, True)
-        clock = _native.clock(added, layer, True, direction, True)
+        inverse = _run.inverse_time(added, layer, sequence.positions(direction), before, direction)
+        clock = _native.clock(added, layer, before, direction)
         torch.manual_seed(seed + 1)
         parts = sum(map(len, PARTS[kind]))
         noise = normals(draw(draw_seed(), (len(rows), parts, hidden)), dtype)

@@ -36,13 +36,12 @@ def same(kind, gate, dtype, sizes, hidden, direction, bias, level, options, seed
     if level is not None:
         added = RecurrentMollifier(module, options, level=level)
         layer = added.layer(0)
-        sequence = Sequence(rows, sizes, (), True, None, True)
-        if options.carry_time:
-            added.time.fill_(7)
+        sequence = Sequence(rows, sizes, (), None, None, True)
+        before = torch.tensor(7) if options.carry_time else None
         if options.time == "annealing":
             layer.clock.fill_(4)
-        inverse = _run.inverse_time(added, layer, sequence.positions(direction), sequence, direction, True)
-        clock = _native.clock(added, layer, True, direction, True)
+        inverse = _run.inverse_time(added, layer, sequence.positions(direction), before, direction)
+        clock = _native.clock(added, layer, before, direction)
         noise = (normal[:, :, : noisy_parts[0]], normal[:, :, noisy_parts[0] :])
         steps = _run.noisy_steps(module, layer, direction, inverse, noise, sizes)
         inputs += [layer.a] if layer.a is not None else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -10,8 +11,10 @@ from torch import Tensor, nn
 
 from mollifier import functional
 from mollifier.functional import Gate, Noise, Push, normal_like, uniform_like
-from mollifier.nn._levelled import Added, Levelled
+from mollifier.nn._fused import hooked
+from mollifier.nn._levelled import Added, Levelled, on_meta
 from mollifier.nn.copy import Copy, Projection
+from mollifier.nn.recurrent._time import reached, recomputing, take, taken, token
 
 # Noisy activations and gates of each kind of cell.
 PARTS = {"LSTM": (2, 3), "GRU": (1, 2), "RNN": (1, 0)}
@@ -95,8 +98,7 @@ class LayerMollifier(Levelled):
         self.hidden, self.directions = hidden, directions
         self.a = self.copies = None
         if options.activations:
-            a = torch.empty(directions, self.activations, hidden, device=device, dtype=dtype)
-            self.a = nn.Parameter(a.uniform_(*options.a))
+            self.a = nn.Parameter(torch.empty(directions, self.activations, hidden, device=device, dtype=dtype))
         if options.copy:
             shared: dict[str, Any] = {
                 "projection": options.projection,
@@ -109,6 +111,14 @@ class LayerMollifier(Levelled):
         if options.time == "annealing":
             self.register_buffer("clock", torch.ones((), dtype=torch.int64, device=device))
         self.level = self.level.to(device)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the a anew, and set the clock back."""
+        if self.a is not None:
+            nn.init.uniform_(self.a, *self.options.a)
+        if (clock := self._buffers.get("clock")) is not None:
+            clock.fill_(1)
 
     def draw(self, rows: Tensor) -> tuple[Noise | Tensor, Noise | Tensor]:
         """Noise of the gates and of the activations: modes, or (rows, directions, parts, hidden) draws."""
@@ -116,7 +126,7 @@ class LayerMollifier(Levelled):
         activations = self.activations if self.a is not None else 0
         if self.options.unbiased_gates:
             return self._draws(rows, gates, uniform=True), self._draws(rows, activations)
-        # At once, and for both directions: frozen noise of one shape would be the same in every draw.
+        # At once, and for both directions: frozen noise of one kind and shape is the same in every draw.
         both = self._draws(rows, gates + activations)
         return (both[:, :, :gates], both[:, :, gates:]) if isinstance(both, Tensor) else (both, both)
 
@@ -132,7 +142,9 @@ class LayerMollifier(Levelled):
         copy = self.copies[direction] if self.copies is not None and self.options.copy_mask == "step" else None
         if not isinstance(copy, Copy) or copy.rule == "project" or copy.residual or not copy.sampled():
             return None
-        return None if copy._forward_hooks or copy._forward_pre_hooks else copy
+        if not copy.known_level():
+            return None
+        return None if hooked(copy) else copy
 
     def copy_below(self, direction: int, below: Tensor, above: Tensor, examples: Tensor | None, batch: int) -> Tensor:
         """The layer's output with units of its input copied into it; one mask a sequence needs to know whose row each row is."""
@@ -175,7 +187,7 @@ class RecurrentMollifier(Added):
             options = replace(options, gates=False)
         first = next(module.parameters())
         settings = {"device": first.device, "dtype": first.dtype, **settings}
-        self.options, self.gate = options, gate
+        self.options, self.gate, self.token = options, gate, token()
         directions = 2 if getattr(module, "bidirectional", False) else 1
         hidden = int(module.hidden_size)  # type: ignore[arg-type]
         out_units = int(getattr(module, "proj_size", 0)) or hidden
@@ -188,16 +200,40 @@ class RecurrentMollifier(Added):
             # steps so far, in eval() and in train(): an evaluation in between does not disturb a training stream
             self.register_buffer("time", torch.zeros(2, dtype=torch.int64, device=first.device))
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RecurrentMollifier:
+        nowhere = on_meta(self)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if nowhere and self.options.carry_time and not self.time.is_meta:
+            self.time.zero_()  # the meta device knew no value
+        return self
+
     @property
     def active(self) -> bool:
-        """Is any layer above level 0?"""
+        """Is any layer above level 0, or not known to be at 0?"""
         return any(layer.active for layer in self.layers)
 
-    def tick(self, given: bool, steps: int, training: bool) -> None:
-        """Count the steps of a stream; one without a state given is a new one."""
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.token = token()  # the states of the original are not the copy's
+
+    def before(self, state: Tensor | None, training: bool) -> Tensor:
+        """Steps that were taken before this call, as far as t counts them: a stream without a state given is a new one."""
+        if state is None:
+            return torch.zeros((), dtype=torch.int64, device=self.layer(0).level.device)
+        if (again := taken(state, self.token)) is not None:
+            return again
+        own = reached(state, self.token)
         if self.options.carry_time:
-            now = int(training)
-            self.time[now] = (self.time[now] if given else 0) + steps
+            steps = self.time[int(training)].clone()
+        else:
+            steps = self.before(None, training) if own is None else own
+        take(state, self.token, steps)
+        return steps
+
+    def tick(self, before: Tensor, steps: int, training: bool) -> None:
+        """Count the steps of a stream; computing a step again takes none."""
+        if self.options.carry_time and not recomputing():
+            self.time[int(training)] = before + steps
 
     def inverse(self, t: Tensor) -> Tensor:
         """1 / t, of t under its cap, in the level's precision: half has few numbers that large."""

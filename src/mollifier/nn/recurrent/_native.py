@@ -35,16 +35,18 @@ def takes(layer: LayerMollifier | None) -> bool:
         return True
     if layer.options.gates and layer.options.unbiased_gates:
         return False
-    return layer.sampled() or (layer.expected() and not torch.is_grad_enabled() and float(layer.level) < 1.0)
+    level = layer.known_level()
+    if level is None:
+        return False
+    return layer.sampled() or (layer.expected() and not torch.is_grad_enabled() and level < 1.0)
 
 
-def clock(added: RecurrentMollifier, layer: LayerMollifier, given: bool, direction: int, training: bool) -> Clock:
+def clock(added: RecurrentMollifier, layer: LayerMollifier, before: Tensor | None, direction: int) -> Clock:
     """What t is, as `inverse_time` has it for the reference."""
     options, cap = added.options, added.options.time_cap or 0
     if options.time == "annealing":
         return Clock(max(1, int(layer.clock)), 0, cap)
-    carried = options.carry_time and given and direction == 0
-    return Clock(0, int(added.time[int(training)]) if carried else 0, cap)
+    return Clock(0, int(before) if before is not None and direction == 0 else 0, cap)
 
 
 def copies(layer: LayerMollifier | None, rows: Tensor, directions: int) -> list[Copy | None]:
@@ -72,7 +74,7 @@ def directions(
     if not kernels.has_product(rows.dtype):
         return [_eager(module, rows, part) for part in parts]
     for part, copy in zip(parts, copies, strict=True):
-        part.cell.copied = None if copy is None else float(copy.level)
+        part.cell.copied = None if copy is None else copy.known_level()
     return [(out, tuple(final)) for out, *final in kernels.recurrent_layer(rows, parts)]
 
 
@@ -102,7 +104,9 @@ def _part(
     cell = kernels.Cell(kind_and_gate(module)[1] == "hard_sigmoid", sizes=sizes, reverse=reverse, clock=clock)
     a = None
     if layer is not None:
-        cell.mollify(float(layer.level), layer.options.c, layer.options.push, layer.options.gates, layer.a is not None)
+        level = layer.known_level()
+        assert level is not None  # see `takes`
+        cell.mollify(level, layer.options.c, layer.options.push, layer.options.gates, layer.a is not None)
         cell.expected = layer.expected()
         if layer.a is not None:
             a = layer.a[int(reverse)] if module.bidirectional else layer.a.squeeze(0)

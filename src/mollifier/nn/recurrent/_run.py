@@ -131,6 +131,8 @@ def run(module: nn.RNNBase, added: RecurrentMollifier | None, sequence: Sequence
     batch, examples = sequence.sizes[0], sequence.examples() if one_mask else None
     initial: list[State] = list(zip(*(part.unbind() for part in sequence.state), strict=True))
     native = _native.serves(module, rows)
+    carried = added is not None and added.options.carry_time
+    before = added.before(sequence.given, module.training) if added is not None and carried else None
     for number in range(module.num_layers):
         layer = added.layer(number) if added is not None else None
         noisy = layer if layer is not None and layer.active else None
@@ -140,14 +142,13 @@ def run(module: nn.RNNBase, added: RecurrentMollifier | None, sequence: Sequence
         if native and _native.takes(noisy):
             copies, clocks = _native.copies(noisy, rows, directions), [kernels.PLACES] * directions
             if added is not None and noisy is not None:
-                given = added, noisy, sequence.given
-                clocks = [_native.clock(*given, direction, module.training) for direction in range(directions)]
+                clocks = [_native.clock(added, noisy, before, direction) for direction in range(directions)]
             found = _native.directions(module, noisy, indices, rows, sequence.sizes, states, clocks, copies)
         else:
             inverses: list[Tensor | None] = [None] * directions
             if added is not None and noisy is not None:
                 inverses = [
-                    inverse_time(added, noisy, sequence.positions(direction), sequence, direction, module.training)
+                    inverse_time(added, noisy, sequence.positions(direction), before, direction)
                     for direction in range(directions)
                 ]
             found = reference(module, noisy, indices, rows, sequence.sizes, states, inverses)
@@ -162,8 +163,8 @@ def run(module: nn.RNNBase, added: RecurrentMollifier | None, sequence: Sequence
         rows = torch.cat(outputs, -1) if directions == 2 else outputs[0]
         if module.dropout and module.training and number < module.num_layers - 1:
             rows = F.dropout(rows, module.dropout)
-    if added is not None:
-        added.tick(sequence.given, len(sequence.sizes), module.training)
+    if added is not None and before is not None:
+        added.tick(before, len(sequence.sizes), module.training)
     return rows, tuple(torch.stack(parts) for parts in zip(*finals, strict=True))
 
 
@@ -245,12 +246,11 @@ def inverse_time(
     added: RecurrentMollifier,
     layer: LayerMollifier,
     positions: Tensor,
-    sequence: Sequence,
+    before: Tensor | None,
     direction: int,
-    training: bool,
 ) -> Tensor:
     """1 / t for every row."""
     t = layer.clock.clamp_min(1).expand_as(positions) if added.options.time == "annealing" else positions
-    if added.options.time == "position" and added.options.carry_time and sequence.given and direction == 0:
-        t = t + added.time[int(training)]  # a stream is read forward: going back, every window starts at its end
+    if added.options.time == "position" and before is not None and direction == 0:
+        t = t + before  # a stream is read forward: going back, every window starts at its end
     return added.inverse(t)[:, None]

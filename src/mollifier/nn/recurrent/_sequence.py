@@ -21,7 +21,7 @@ class Sequence:
         rows: (rows, features): the rows of step 1, then of step 2, …
         sizes: How many rows each step has; never more than the step before.
         state: The initial states, each (layers · directions, batch, units).
-        given: Was there an initial state, and so a stream that goes on?
+        given: The first part of the initial state as it was given, of a stream that goes on; or None.
         packed: The input, if it came packed.
         batched: Did the input have a batch dimension?
     """
@@ -29,7 +29,7 @@ class Sequence:
     rows: Tensor
     sizes: list[int]
     state: State
-    given: bool
+    given: Tensor | None
     packed: PackedSequence | None
     batched: bool
 
@@ -60,6 +60,11 @@ def positions(sizes: list[int], direction: int, device: torch.device) -> Tensor:
     return torch.cat([lengths[: len(step)] - step + 1 for step in steps])
 
 
+def autocasts(device: torch.device) -> bool:
+    """Is autocast on there? The meta device has none."""
+    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+
+
 def read(module: nn.RNNBase, input: Any, hx: Any, plain: Callable[[Any, Any], Any]) -> Sequence:
     """Take a module's arguments apart; what is wrong with them torch says itself, from its own forward ``plain``."""
     packed = input if isinstance(input, PackedSequence) else None
@@ -82,7 +87,8 @@ def read(module: nn.RNNBase, input: Any, hx: Any, plain: Callable[[Any, Any], An
         state: State = tuple(rows.new_zeros(shape) for shape in _state_shapes(module, sizes[0]))
     else:
         state = parts if batched else tuple(part.unsqueeze(1) for part in parts)
-    return Sequence(rows, sizes, state, hx is not None, packed, batched)
+    given = None if hx is None else hx[0] if module.mode == "LSTM" else hx
+    return Sequence(rows, sizes, state, given, packed, batched)
 
 
 def _state_shapes(module: nn.RNNBase, batch: int) -> list[tuple[int, ...]]:
@@ -100,7 +106,7 @@ def _fits(module: nn.RNNBase, input: Any, parts: State | None) -> bool:
     batched = packed or data.dim() == 3
     time, across = (1, 0) if module.batch_first and batched and not packed else (0, 1)
     kind = module.weight_ih_l0.dtype
-    mixed = torch.is_autocast_enabled(data.device.type)
+    mixed = autocasts(data.device)
     if data.size(-1) != module.input_size or data.size(time) == 0 or (data.dtype != kind and not mixed):
         return False
     if parts is None:

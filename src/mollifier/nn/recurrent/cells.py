@@ -8,19 +8,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mollifier.nn.recurrent._autocast import as_plain
 from mollifier.nn.recurrent._layer import Built, RecurrentMollifier, kind_and_gate
 from mollifier.nn.recurrent._run import STEPS, NoisyStep, activation_of
-from mollifier.nn.recurrent._sequence import State
-
-TIME = "_mollifier_time"
+from mollifier.nn.recurrent._sequence import State, autocasts
+from mollifier.nn.recurrent._time import leave
 
 
 class CellForward(nn.RNNCellBase):
     """The forward of a mollified cell: the plain one's at level 0.
 
     A cell does not see the sequence. Its t goes on as long as it is given the very state that it returned, and starts at
-    1 with any other (None, zeros, or a detached state, as at the start of a window); ``carry_time`` lets it go on with any state.
-    A cell's output is its state, so units that are copied enter the recurrence.
+    1 with any other: None, zeros, the state of another cell (an encoder's, or that of which this one is a copy), or a detached
+    state, as at the start of a window; ``carry_time`` lets it go on with any state. Steps that checkpointing computes again have
+    the t that they had. A cell's output is its state, so units that are copied enter the recurrence.
     """
 
     _mollifier: RecurrentMollifier
@@ -43,19 +44,21 @@ class CellForward(nn.RNNCellBase):
             state = (rows.new_zeros(len(rows), self.hidden_size),) * (2 if lstm else 1)
         else:
             state = tuple(part if batched else part.unsqueeze(0) for part in (hx if lstm else (hx,)))
-        t = self._step_time(None if hx is None else hx[0] if lstm else hx)
+        before = added.before(None if hx is None else hx[0] if lstm else hx, self.training)
+        added.tick(before, 1, self.training)
+        t = layer.clock.clamp_min(1) if added.options.time == "annealing" else before + 1
         step = NoisyStep(layer, 0, gate, activation_of(self), added.inverse(t).expand(len(rows), 1), *layer.draw(rows))
         x = F.linear(rows, self.weight_ih, self.bias_ih)
         new = STEPS[kind](x, state, [self.weight_hh, self.bias_hh, None], step)
         examples = torch.arange(len(rows), device=rows.device)
         new = (layer.copy_below(0, rows, new[0], examples, len(rows)), *new[1:])
-        new = tuple(part if batched else part.squeeze(0) for part in new)
-        setattr(new[0], TIME, t)
+        new = tuple(part if batched else part.squeeze(0) for part in as_plain(self, rows, hx, new))
+        leave(new[0], added.token, t)
         return new if lstm else new[0]
 
     def _fits(self, input: Tensor, hx: Any, lstm: bool) -> bool:
         """Are shapes and dtypes those that torch asks for?"""
-        kind, mixed = self.weight_ih.dtype, torch.is_autocast_enabled(input.device.type)
+        kind, mixed = self.weight_ih.dtype, autocasts(input.device)
         parts = () if hx is None else tuple(hx) if lstm else (hx,)
         good = input.dim() in (1, 2) and input.shape[-1] == self.input_size and (hx is None or len(parts) == 1 + lstm)
         shape = (*input.shape[:-1], self.hidden_size)
@@ -64,16 +67,6 @@ class CellForward(nn.RNNCellBase):
             and all(part.shape == shape for part in parts)
             and (mixed or {kind} >= {p.dtype for p in (input, *parts)})
         )
-
-    def _step_time(self, h: Tensor | None) -> Tensor:
-        added, options = self._mollifier, self._mollifier.options
-        if options.time == "annealing":
-            return added.layer(0).clock.clamp_min(1)
-        if options.carry_time:
-            added.tick(h is not None, 1, self.training)
-            return added.time[int(self.training)].clone()
-        before: Tensor | None = getattr(h, TIME, None)
-        return torch.ones((), dtype=torch.int64, device=self.weight_ih.device) if before is None else before + 1
 
 
 class MollifiedLSTMCell(Built, CellForward, nn.LSTMCell):

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
 from mollifier.functional import Gate
+from mollifier.nn.recurrent._autocast import as_plain
 from mollifier.nn.recurrent._layer import Built, LayerMollifier, RecurrentMollifier
 from mollifier.nn.recurrent._run import run
 from mollifier.nn.recurrent._sequence import read, write
@@ -38,7 +39,9 @@ class RecurrentForward(nn.RNNBase):
                 first = layer.idle(first)
             return (output._replace(data=first) if isinstance(output, PackedSequence) else first), state
         sequence = read(self, input, hx, super().forward)
-        return write(self, sequence, *run(self, added, sequence))
+        rows, state = run(self, added, sequence)
+        rows, *rest = as_plain(self, sequence.rows, hx, (rows, *state), sequence.sizes[-1] < sequence.sizes[0])
+        return write(self, sequence, rows, tuple(rest))
 
 
 class HardSigmoidLSTM(PlainGates, nn.LSTM):
