@@ -27,7 +27,7 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "pentomino": ("plain", "residual", "residual-bn", "mollified", "mollified-residual"),
     "mnist": ("plain", "mollified", "residual-bn"),
     "cifar10": ("residual", "stochastic-depth", "mollified-residual"),
-    "ptb": ("plain", "mollified", "residual"),
+    "ptb": ("plain", "paper-lstm", "mollified", "residual"),
     "characters": ("plain", "mollified", "residual-bn"),
 }
 LONGEST = 100  # of a folder's name; file systems take 255 bytes

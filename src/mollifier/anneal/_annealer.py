@@ -190,8 +190,6 @@ class Annealer(Path):
             for module in group:
                 targets.append(module.level)
                 sources.append(level)
-                if module.__dict__.get("active") is False:
-                    module.active = True
                 if (clock := module._buffers.get("clock")) is not None:  # recurrent layers with time="annealing"
                     clock.fill_(self.updates // self.every)
         torch._foreach_copy_(targets, sources)  # one call for all
