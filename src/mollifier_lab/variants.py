@@ -92,7 +92,7 @@ def parse_variants(given: Sequence[str | Variant], task: str) -> list[Variant]:
     """All variants, or the task's usual ones if none is given.
 
     >>> [str(variant) for variant in parse_variants([], "ptb")]
-    ['plain', 'mollified', 'residual']
+    ['plain', 'paper-lstm', 'mollified', 'residual']
 
     Raises:
         LabError: If one is not understood, or there twice.
