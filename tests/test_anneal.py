@@ -108,17 +108,6 @@ def test_a_loss_that_is_not_finite_is_left_out_counted_and_warned_of_once():
     assert annealer.loss_average == clean.loss_average
 
 
-@pytest.mark.parametrize("every", [1, 5])
-@pytest.mark.parametrize("schedule", sorted(BUILT_IN))
-def test_the_horizon_is_met_at_a_constant_loss(schedule, every):
-    annealer = mollifier.Annealer(model(), schedule, horizon=100, stop_at=0.01, every=every)
-    end = run(annealer, 200)
-    if schedule in ("exponential", "square_root"):  # (the square root is still at .17 one update before)
-        assert end == 100
-    else:  # the sum of the levels is below 0.01 a little before they are 0
-        assert 100 - max(10, every) <= end <= 100
-
-
 @pytest.mark.parametrize("schedule", ["linear", BUILT_IN["linear"]])
 def test_a_schedule_by_name_or_by_function(schedule):
     annealer = mollifier.Annealer(model(), schedule, horizon=100)
@@ -146,8 +135,9 @@ def test_a_horizon_without_any_loss_is_met_at_v_one():
 
 
 def test_annealing_ends_at_p_min():
-    annealer = mollifier.Annealer(model(), "linear", horizon=100, p_min=0.2)
-    assert run(annealer, 100) == 80
+    annealer = mollifier.Annealer(model(), k=1.0, p_min=0.2)
+    end = run(annealer, 100, loss=1.0)
+    assert 1 - math.exp(-1 / end) <= 0.2 < 1 - math.exp(-1 / (end - 1))  # the highest block has come down to it
     assert annealer.levels == [0.0, 0.0, 0.0]
 
 
@@ -157,12 +147,13 @@ def test_a_horizon_needs_somewhere_to_stop():
 
 
 def test_a_falling_loss_ends_sooner():
-    annealer = mollifier.Annealer(model(), horizon=100, loss_average=0.9)
-    updates = 0
-    while not annealer.finished:
-        updates += 1
-        annealer.step(0.98**updates)
-    assert updates < 90
+    ends = []
+    for fall in (1.0, 0.98):
+        annealer = mollifier.Annealer(model(), k=10.0, loss_average=0.9)
+        while not annealer.finished:
+            annealer.step(fall**annealer.updates)
+        ends.append(annealer.updates)
+    assert ends[1] < ends[0] / 2
 
 
 def test_finish_ends_it_at_once():
@@ -211,7 +202,7 @@ def test_every_ticks_the_clock_and_averages_all_losses():
 
 def test_p_min_is_a_floor_until_the_end():
     annealer = mollifier.Annealer(model(), "linear", horizon=10, p_min=0.2, then="hold")
-    assert run(annealer, 30) == 8
+    assert run(annealer, 30) == 10
     run(annealer, 30)
     assert annealer.levels == pytest.approx([0.2, 0.2, 0.2])
     annealer.finish()
@@ -244,4 +235,4 @@ def test_the_loss_keeps_no_graph_alive():
     weight = torch.ones(1, requires_grad=True)
     annealer.step((weight * 2).sum().reshape(1))  # one number in any shape
     assert annealer.loss_average == 2.0
-    assert not any(part.requires_grad for part in (annealer._state, annealer._levels))
+    assert not any(part.requires_grad for part in (annealer._average.numbers, annealer._levels))

@@ -147,7 +147,7 @@ def test_a_wrong_state_is_refused_and_changes_nothing(state, message):
         ({"every": 0}, r"every=0: expected a number above 0"),
         ({"loss_average": 1.0}, r"loss_average=1.0: expected a decay in \[0, 1\), or None"),
         ({"loss_average": -0.1}, r"loss_average=-0.1: expected a decay"),
-        ({"then": "stop"}, r"then='stop': expected 'plain' or 'hold'"),
+        ({"then": "stop"}, r"then='stop': expected 'plain', 'hold' or 'restore'"),
         ({"stop_at": 3}, r"stop_at=3: expected 0 <= stop_at < 3, the number of blocks"),
         ({"stop_at": -1}, r"stop_at=-1: expected 0 <= stop_at < 3"),
         ({"p_min": 1.5}, r"level 1.5: expected a number in \[0, 1\]"),

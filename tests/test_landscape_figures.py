@@ -67,3 +67,28 @@ def test_save_writes_small_files(tmp_path: Path) -> None:
     assert 1_000 < path.stat().st_size < 150_000
     with pytest.raises(ValueError, match=r"\['other'\] are not known; there are continuation"):
         figures.save(tmp_path, ["other"])
+
+
+def test_the_variance_of_the_noise_is_that_of_samples_and_gone_at_both_ends() -> None:
+    left, right = figures.noise_variance(samples=2000, points=5).axes
+    for line in left.lines:
+        assert line.get_ydata()[0] < 1e-20  # level 0 is the activation itself
+    # the more saturated, the more noise
+    ends = [line.get_ydata()[-1] for line in left.lines]
+    assert ends == sorted(ends)
+    torch.manual_seed(1)
+    x = torch.full((2000,), 4.0, dtype=torch.float64)
+    drawn = mollifier.functional.noisy_activation(x, "tanh", level=1.0, a=1.0, c=20.0).var()
+    assert ends[-1] == pytest.approx(float(drawn), rel=0.15)
+    copied = next(line for line in right.lines if "copy" in line.get_label()).get_ydata()
+    alone = right.lines[0].get_ydata()
+    assert max(copied[0], copied[-1]) < 1e-20  # the plain layer, and the identity
+    assert copied[2] > alone[2]
+
+
+def test_the_layer_names_both_paths() -> None:
+    axes = figures.mollified_layer().axes[0]
+    words = " ".join(text.get_text() for text in axes.texts)
+    for word in ("noisy activation ψ", "copy", "probability p", "probability 1 − p", "residual"):
+        assert word in words
+    assert len(axes.patches) == 6

@@ -41,6 +41,46 @@ def exponential(t: float, layer: Number, layers: int, v: Number = 1.0, *, k: flo
     return _clip(-torch.expm1(x) if isinstance(x, Tensor) else -math.expm1(x), p_min)
 
 
+def timed_exponential(
+    t: float,
+    layer: Number,
+    layers: int,
+    v: Number = 1.0,
+    *,
+    horizon: float,
+    end: float,
+    first: float,
+    p_min: float = 0.0,
+) -> Any:
+    """The exponential schedule with a binding end: p = 1 - exp(-x l / L), with x = end / s · bend^(1 - s) and s = t / horizon.
+
+        >>> [round(timed_exponential(1000, 2, 2, v, horizon=1000, end=0.1, first=1.0), 3) for v in (0.01, 1.0, 100.0)]
+        [0.095, 0.095, 0.095]
+
+    At a steady loss this is the paper's schedule with k = end · horizon / first. bend is v / first, but at least 1/e and at most e:
+    within these bounds x falls with t and is above ``end`` until the horizon, so the loss bends the path and not its end.
+
+    Args:
+        t: Updates so far, or any clock.
+        layer: l, from 1.
+        layers: L.
+        v: Moving average of the loss.
+        horizon: The time at which x has come down to ``end``.
+        end: x at the horizon, see `solve_k`.
+        first: v at the beginning.
+        p_min: Never below this.
+    """
+    if t <= 0:
+        return _like(layer, v, 1.0)
+    s = min(t / horizon, 1.0)
+    if isinstance(v, Tensor):
+        factor: Number = torch.exp((1.0 - s) * torch.log(v / first).clamp(-1.0, 1.0))
+    else:
+        factor = math.exp((1.0 - s) * math.log(min(max(v / first, 1.0 / math.e), math.e)))
+    x = -(end * factor * layer) / (s * layers)
+    return _clip(-torch.expm1(x) if isinstance(x, Tensor) else -math.expm1(x), p_min)
+
+
 def linear(t: float, layer: Number, layers: int, v: Number = 1.0, *, horizon: float, p_min: float = 0.0) -> Any:
     """P = max(p_min, 1 - t / N), where layer l of L has N = horizon · l / L.
 
@@ -131,8 +171,8 @@ def check_settings(
             raise ValueError(f"{what}={value}: expected a number above 0")
     if loss_average is not None and not 0.0 <= loss_average < 1.0:
         raise ValueError(f"loss_average={loss_average}: expected a decay in [0, 1), or None to fix v to 1")
-    if then not in ("plain", "hold"):
-        raise ValueError(f"then={then!r}: expected 'plain' or 'hold'")
+    if then not in ("plain", "hold", "restore"):
+        raise ValueError(f"then={then!r}: expected 'plain', 'hold' or 'restore'")
     if stop_at is not None and not 0.0 <= stop_at < layers:
         raise ValueError(f"stop_at={stop_at}: expected 0 <= stop_at < {layers}, the number of blocks")
     if stop_at == 0 and horizon is not None and name == "exponential":

@@ -93,7 +93,7 @@ def parse(args: list[str]) -> Command:
 def _overview() -> str:
     from mollifier_lab.commands.table import COMMANDS
 
-    lines = [f"  {name:8}  {(kind.__doc__ or '').partition(': ')[0].rstrip('.')}" for name, kind in COMMANDS.items()]
+    lines = [f"  {name:9}  {(kind.__doc__ or '').partition(': ')[0].rstrip('.')}" for name, kind in COMMANDS.items()]
     return "\n".join([ABOUT, *lines])
 
 

@@ -15,6 +15,7 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
+from mollifier_lab.denormals import flush_denormal
 from mollifier_lab.errors import Busy as Busy, Interrupted as Interrupted, LabError
 from mollifier_lab.group import Group
 from mollifier_lab.hardware import Hardware as Hardware
@@ -90,7 +91,7 @@ def _go(
         group.agree(_claim(folder, new, stack) if group.main else None)
         if folder.status == "done":  # by another process, just before this one had the folder
             return folder.json("result.json")
-        with _disk(folder):
+        with _disk(folder), flush_denormal(config.settings.flush_denormal):
             loop = Loop(config, folder, data, hardware, group, show, observe)
             stack.callback(loop.close)
             return loop.run()

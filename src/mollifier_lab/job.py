@@ -130,7 +130,13 @@ def different(folder: RunFolder, wanted: RunConfig) -> str:
 
 def _facts(config: RunConfig) -> dict[str, Any]:
     """What the result depends on; a preset and a label are mere names."""
-    return {"task": config.task, "method": config.method, "seed": config.seed, **asdict(config.settings)}
+    return {
+        "task": config.task,
+        "method": config.method,
+        "seed": config.seed,
+        "trial": config.trial,
+        **asdict(config.settings),
+    }
 
 
 def _failed(job: Job, line: str, trace: str, curable: bool = False) -> Outcome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +29,20 @@ from mollifier_lab.treatment import finish, treat
 
 Observe = Callable[[int, Tensor, list[float] | None], None]
 AGREE = 10  # several processes ask each other this seldom whether one of them was told to stop
-PLAIN = ("update", "loss_count", "best", "best_state", "finished_at", "diverged", "seconds")
+# A run has diverged when its mean training loss is so many times that of its first update (or 1, if that was less). All losses here start near
+# that of guessing; a mini-batch may be a thousand times as bad and the network recover, but at a million times its outputs have lost all scale.
+ABSURD = 1e6
+PLAIN = (
+    "update",
+    "loss_count",
+    "first_loss",
+    "valid_loss",
+    "best",
+    "best_state",
+    "finished_at",
+    "divergence",
+    "seconds",
+)
 
 
 class Loop:
@@ -59,13 +73,16 @@ class Loop:
         self.loss_sum = torch.zeros((), device=self.device, dtype=torch.float64)
         self.best: Row = {}
         self.best_state: dict[str, Tensor] | None = None
+        self.converged = False
         self.finished_at: int | None = None
-        self.diverged = False
+        self.divergence: str | None = None
+        self.first_loss = self.valid_loss = math.nan
         self.lr = -1.0
         lengths, problems = self._restore()
         self.records = Records(folder.path, lengths, hardware.tensorboard, self.update) if group.main else None
         title = f"{config.task}, {config.title}, seed {config.seed}"
-        self.progress = Progress(title, self.update, self.total, show and group.main)
+        self.shown = show and group.main
+        self.progress = Progress(title, self.update, self.total, self.shown)
         for problem in problems if group.main else ():
             self.progress.say(f"{problem}; going on from update {self.update}")
 
@@ -73,12 +90,13 @@ class Loop:
         settings, seed = self.settings, self.config.seed
         torch.manual_seed(seed)
         self.task = tasks.make(self.config, data)
+        self.final = tuple(split for split in self.task.final if not (split == "test" and self.config.trial))
         self.total = self.task.updates()
         self.evaluate_every = settings.evaluate_every or self.task.epoch_length
         self.save_every = settings.save_every or self.evaluate_every
         self.model: nn.Module = self.task.model().to(self.device)
         self.annealer = treat(self.model, self.config, self.task.example())
-        optimizer = make_optimizer(settings, self.model.parameters())
+        optimizer = make_optimizer(settings, self.model)
         both: Any = self.group.fabric.setup(self.model, optimizer)
         wrapped, self.optimizer = both
         # alone and in full precision Fabric's wrapper has nothing to do, and takes as long as a small layer
@@ -92,13 +110,15 @@ class Loop:
         with Stop() as stop, self.progress:
             if self.update == 0:
                 self._evaluate(None)
-            while self.update < self.total and not self.diverged:
+            while self.update < self.total and self.divergence is None and not self.converged:
                 self._step()
                 if self._asked(stop):
                     self._save()
                     raise Interrupted(
                         f"stopped at update {self.update} of {self.total}, saved; go on with: mollifier resume {self.folder.path}"
                     )
+            if self.divergence is not None and self.shown:
+                self.progress.say(f"diverged: {self.divergence}")
             return self._end()
 
     def _step(self) -> None:
@@ -114,8 +134,10 @@ class Loop:
         self.loss_sum += loss
         self.loss_count += 1
         self.update += 1
+        if self.update == 1:
+            self.first_loss = float(self.group.mean(loss.clone()))
         if annealer is not None and self.finished_at is None:
-            annealer.step(loss)
+            annealer.step(self.valid_loss if self.settings.v == "valid" else loss)
             if annealer.finished:
                 self.finished_at = self.update
         if self.update % self.evaluate_every == 0 or self.update == self.total:
@@ -156,14 +178,20 @@ class Loop:
         row: Row = {"update": self.update, "epoch": self.update / self.task.epoch_length}
         if loss is not None:
             row |= {"train_loss": finite(loss), "lr": self.lr}
-            self.diverged = row["train_loss"] is None
+            self.divergence = describe_divergence(loss, self.first_loss, self.update)
         if self.annealer is not None:
             row |= {"levels": self.annealer.levels, "loss_average": finite(self.annealer.loss_average)}
         row |= self._measure(self.model, self.task.splits)
+        if self.settings.v == "valid":
+            found = row["valid_loss"]
+            self.valid_loss = math.nan if found is None else found  # the annealer leaves it out
         curve = self.settings.curve
         if loss is not None and row[curve] is not None and row[curve] < self.best.get(curve, float("inf")):
             self.best = {"update": self.update, curve: row[curve]}
             self.best_state = {name: each.detach().cpu().clone() for name, each in self.model.state_dict().items()}
+        over = self.annealer is None or self.finished_at is not None
+        if loss is not None and over and row[curve] is not None:
+            self.converged = self.settings.converged > 0 and row[curve] <= self.settings.converged
         if self.records is not None:
             self.records.write(row, self._clock())
         self.progress.row(row)
@@ -237,14 +265,15 @@ class Loop:
         if self.best_state is not None and not last:
             model = copy.deepcopy(self.model)
             model.load_state_dict(self.best_state)
-            self.best |= self._measure(model, self.task.final)
+            self.best |= self._measure(model, self.final)
         plain = finish(self.model, self.annealer)
-        final = self._measure(plain, self.task.final)
+        final = self._measure(plain, self.final)
         self.best |= final if last else {}
         seconds = self._clock()
         result = {
             "format": 1, "updates": self.update, "seconds": round(seconds, 3), "updates_per_second": round(self.update / seconds, 3),
-            "final": final, "best": self.best, "annealing": annealing, "diverged": self.diverged,
+            "final": final, "best": self.best, "annealing": annealing, "diverged": self.divergence is not None,
+            "divergence": self.divergence, "converged": self.converged,
         }  # fmt: skip
         if self.group.main:
             from safetensors.torch import save
@@ -258,3 +287,17 @@ class Loop:
         """Close the files."""
         if self.records is not None:
             self.records.close()
+
+
+def describe_divergence(loss: float, first: float, update: int) -> str | None:
+    """Why a mean training loss means that the run has diverged; None if it does not.
+
+    >>> describe_divergence(1e29, first=6.2, update=100)
+    'training loss 1e+29 at update 100, more than 1e+06 times the first (6.2)'
+    >>> describe_divergence(23.7, first=6.2, update=100)
+    """
+    if not math.isfinite(loss):
+        return f"training loss {loss:g} at update {update}"
+    if math.isfinite(first) and loss > ABSURD * max(first, 1.0):
+        return f"training loss {loss:.3g} at update {update}, more than {ABSURD:g} times the first ({first:.3g})"
+    return None

@@ -50,6 +50,22 @@ class Method:
         """Does an annealer drive it?"""
         return self.mollify is not None or self.weight_noise
 
+    def has(self, part: str, recurrent: bool) -> bool:
+        """Does it mollify that part of a network: ``"copy"``, ``"activations"`` or ``"gates"``? ``recurrent``: has the network such layers?
+
+        >>> METHODS["gates"].has("gates", recurrent=True), METHODS["gates"].has("copy", recurrent=True)
+        (True, False)
+        """
+        if self.mollify is None:
+            return False
+        layers = self.mollify.get("recurrent", {})
+        assert isinstance(layers, dict)
+        inside = recurrent and bool(layers.get(part, True))
+        if part == "gates":
+            return inside
+        outside = self.mollify.get("activations", True) if part == "activations" else "blocks" not in self.mollify
+        return inside or bool(outside)
+
 
 _ALL = (
     Method("plain", "plain", "The network itself."),
@@ -73,6 +89,8 @@ _ALL = (
     Method("gates", "gates only", "Gates held at their targets; neither noise nor copy.", tasks=RECURRENT,
            mollify={"activations": False, "blocks": None, "recurrent": {"activations": False, "copy": False}}, knobs=("k",)),
     Method("mollified", "mollified", "The paper's method.", mollify={}, knobs=("k", "c")),
+    Method("paper-lstm", "mollified, LSTM as in the paper", "Gates and activations of the LSTM, as section 3.2 has them; no copy past it.",
+           tasks=RECURRENT, mollify={"recurrent": {"copy": False}}, knobs=("k", "c")),
     Method("mollified-residual", "mollified + residual", "The paper's method on the residual network.", "residual",
            mollify={}, knobs=("k", "c")),
     Method("mollified-bn", "mollified + batch norm", "The paper's method on the batch-normalised network.", "batch-norm",

@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
 
+import mollifier
 from mollifier_lab.settings import Settings
 
 
-def make_optimizer(settings: Settings, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """The optimiser that the settings name.
+def make_optimizer(settings: Settings, model: nn.Module) -> torch.optim.Optimizer:
+    """The optimiser that the settings name, of a model that the method has been applied to.
 
     >>> from mollifier_lab.settings import settings_for
-    >>> make_optimizer(settings_for("mnist"), [nn.Parameter(torch.zeros(1))]).__class__.__name__
+    >>> make_optimizer(settings_for("mnist"), nn.Linear(1, 1)).__class__.__name__
     'RMSprop'
     """
     lr, momentum, decay = settings.lr, settings.momentum, settings.weight_decay
-    parameters = list(parameters)
+    groups = parameter_groups(model, decay)
     if settings.optimizer == "adam":
-        return torch.optim.Adam(parameters, lr, weight_decay=decay)
+        return torch.optim.Adam(groups, lr, weight_decay=decay)
     if settings.optimizer == "rmsprop":
-        return torch.optim.RMSprop(parameters, lr, momentum=momentum, weight_decay=decay)
+        return torch.optim.RMSprop(groups, lr, momentum=momentum, weight_decay=decay)
     nesterov = settings.optimizer == "nesterov" and momentum > 0
-    return torch.optim.SGD(parameters, lr, momentum=momentum, weight_decay=decay, nesterov=nesterov)
+    return torch.optim.SGD(groups, lr, momentum=momentum, weight_decay=decay, nesterov=nesterov)
+
+
+def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:
+    """The network's own parameters, which decay, and those that mollification adds (the a, projections), which do not.
+
+    A decaying a would take the noise away, beside the schedule, and the plain network has no such parameter to compare with.
+
+    >>> model = mollifier.mollify(nn.Sequential(nn.Linear(2, 2), nn.Sigmoid(), nn.Linear(2, 1)))
+    >>> [(len(group["params"]), group.get("weight_decay")) for group in parameter_groups(model, 1e-4)]
+    [(4, None), (1, 0.0)]
+    """
+    plain = mollifier.plain_state_dict(model)
+    added = {name for name, _ in model.named_parameters() if name not in plain}
+    if not decay or not added:
+        return [{"params": list(model.parameters())}]
+    own = [each for name, each in model.named_parameters() if name not in added]
+    rest = [each for name, each in model.named_parameters() if name in added]
+    return [{"params": own}, {"params": rest, "weight_decay": 0.0}]

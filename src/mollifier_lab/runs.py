@@ -33,6 +33,7 @@ from mollifier_lab.settings import RunConfig
 
 Status = Literal["empty", "started", "failed", "done"]
 Row = dict[str, Any]
+SEARCH = "search.json"  # in the folder of a search, see `mollifier_lab.search`
 
 
 class RunFolder:
@@ -87,7 +88,7 @@ class RunFolder:
 
 
 def find_runs(folder: str | Path) -> list[RunFolder]:
-    """All runs in a folder, itself included, in the order of their paths.
+    """All runs in a folder, itself included, in the order of their paths; but no trials of a search that lies in it.
 
     Raises:
         LabError: If there is none.
@@ -102,4 +103,6 @@ def find_runs(folder: str | Path) -> list[RunFolder]:
 
 def _runs(folder: Path) -> Iterator[RunFolder]:
     for path in folder.rglob("config.json"):
-        yield RunFolder(path.parent)
+        above = path.parents[1 : len(path.relative_to(folder).parents)]  # from the run's own folder to the given one
+        if not any((each / SEARCH).exists() for each in above if each != folder):
+            yield RunFolder(path.parent)

@@ -2,8 +2,9 @@
 
 A trial is a run in a folder of its own, so a search that was killed goes on exactly where it was. Optuna's database is the record of it, for
 its own tools to read. What is compared is the task's curve metric, of the plain network at the end of the run; on a task with a validation
-set that is its metric. The test set plays no part.
+set that is its metric. A trial never looks at the test set: no number of it is computed.
 
+    search.json         task, method, number of trials, ranges, settings of all trials; at the end, which was best
     search.db           Optuna's record, unless another database is named
     trial-0000/         a run, see `mollifier_lab.runs`
     trials.csv          a row a trial
@@ -16,7 +17,7 @@ import contextlib
 import json
 import random
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -27,7 +28,7 @@ from mollifier_lab.errors import Interrupted, LabError, pick
 from mollifier_lab.job import Job, Outcome
 from mollifier_lab.methods import method_for
 from mollifier_lab.pool import Pool
-from mollifier_lab.runs import RunFolder
+from mollifier_lab.runs import SEARCH, RunFolder
 from mollifier_lab.settings import KNOBS, TASKS, Range, RunConfig
 from mollifier_lab.study import check_folders, describe, how_far, run_missing
 from mollifier_lab.trials import End, end, open_trials, without_password
@@ -35,6 +36,10 @@ from mollifier_lab.variants import Changes, parse_changes, show as as_word
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
+
+
+class AllDiverged(LabError):
+    """Every trial diverged: there is no best."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,8 @@ def search(
         The best trial; its settings are in best.json, too.
 
     Raises:
-        LabError: If something is not understood, the folder or the database holds another search, or no trial came to a good end.
+        LabError: If something is not understood, the folder or the database holds another search, or no trial came to a good end
+            (`AllDiverged` if that is the reason).
         Interrupted: After Ctrl-C; runs of this machine have saved.
     """
     out = Path(out).resolve()
@@ -107,13 +113,17 @@ def search(
         raise LabError(f"trials={trials}: expected a whole number >= 1")
     pool = Pool(data=data and Path(data).resolve(), workers=workers, backend=backend, address=address, threads=threads, show=show)  # fmt: skip
     jobs = [
-        Job(RunConfig.make(task, method, seed, preset, **{**common, **draw(space, seed, number)}), out / f"trial-{number:04d}")
+        Job(replace(RunConfig.make(task, method, seed, preset, **{**common, **draw(space, seed, number)}), trial=True), out / f"trial-{number:04d}")
         for number in range(trials)
     ]  # fmt: skip
     check_folders(jobs)
     out.mkdir(parents=True, exist_ok=True)
     base = json.loads(RunConfig.make(task, method, seed, preset, **common).to_json())
     facts = base.pop("settings") | base | {"drawn": {name: list(each) for name, each in space.items()}}
+    told: dict[str, Any] = {
+        "format": 1, "task": task, "method": method, "trials": trials, "drawn": facts["drawn"], "preset": preset, "changes": common, "seed": seed,
+    }  # fmt: skip
+    RunFolder(out).write(SEARCH, json.dumps(told, indent=2) + "\n")
     url = storage or f"sqlite:///{out / 'search.db'}"
     with contextlib.ExitStack() as stack:
         with filelock.FileLock(out / ".search.lock"):  # one at a time makes the tables and counts the trials
@@ -140,7 +150,10 @@ def search(
             )  # fmt: skip
             raise Interrupted(f"{how_far(jobs, address)}. Go on with: {command}") from None
         RunFolder(out).write("trials.csv", record.csv())
-        return _best(out, record.all[:trials], jobs)
+        best = _best(out, record.all[:trials], jobs)
+        told["best"] = {"trial": best.number, "metric": best.metric, "value": best.value, "outcomes": best.trials}
+        RunFolder(out).write(SEARCH, json.dumps(told, indent=2) + "\n")
+        return best
 
 
 def search_space(task: str, method: str, changes: dict[str, Any]) -> dict[str, Range]:
@@ -149,7 +162,8 @@ def search_space(task: str, method: str, changes: dict[str, Any]) -> dict[str, R
     >>> search_space("parity", "dropout", {"gain": 1.0})
     {'lr': (0.001, 3.0, 'log'), 'dropout': (0.02, 0.5, 'linear')}
     """
-    ranges = {**pick("task", task, TASKS).search, **{knob: KNOBS[knob] for knob in method_for(method, task).knobs}}
+    kind = pick("task", task, TASKS)
+    ranges = {**kind.search, **{knob: kind.knobs.get(knob, KNOBS[knob]) for knob in method_for(method, task).knobs}}
     space = {name: each for name, each in ranges.items() if name not in changes}
     if not space:
         raise LabError(
@@ -212,8 +226,9 @@ def _best(out: Path, found: list[FrozenTrial], jobs: list[Job]) -> Best:
     good = [trial for trial in found if end(trial) == "done"]
     if not good:
         told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-        raise LabError(f"{out}: no trial came to a good end ({told}); see failure.txt in their folders")
+        kind = AllDiverged if counts["diverged"] == len(found) else LabError
+        raise kind(f"{out}: no trial came to a good end ({told}); see failure.txt in their folders")
     best = min(good, key=lambda trial: (trial.value, trial.number))
-    job, path = jobs[best.number], out / "best.json"
-    RunFolder(out).write(path.name, job.config.to_json())
-    return Best(best.number, job.config.settings.curve, float(best.value or 0.0), job.config, path, counts)
+    config, path = replace(jobs[best.number].config, trial=False), out / "best.json"
+    RunFolder(out).write(path.name, config.to_json())
+    return Best(best.number, config.settings.curve, float(best.value or 0.0), config, path, counts)

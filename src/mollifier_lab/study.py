@@ -6,7 +6,8 @@
 >>> [run.path.relative_to(out).as_posix() for run in compare("parity", ["plain", "plain:lr=0.5"], 1, out, preset="quick", changes=tiny, show=False)]
 ['plain/seed-0', 'plain_lr=0.5/seed-0']
 
-    study.json                  task, variants, seeds, preset, changes, command: those of the last `compare`
+    study.json                  task, variants, seeds, preset, changes, what was tuned, command: those of the last `compare`
+    VARIANT/tuned.json          the search that chose settings for this variant, if there was one
     VARIANT/seed-N/             a run, see `mollifier_lab.runs`
     VARIANT/.seed-N.lock        locked while that run goes on
 """
@@ -14,9 +15,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mollifier_lab.backends import Backend
@@ -25,9 +27,11 @@ from mollifier_lab.job import Job, Outcome, different
 from mollifier_lab.pool import Pool
 from mollifier_lab.report.formats import show_metric, show_seconds, title
 from mollifier_lab.runs import RunFolder
+from mollifier_lab.tuned import Tuned
 from mollifier_lab.variants import Changes, Variant, parse_changes, parse_variants, show as as_word
 
 FORMAT = 1
+SEARCH_SEED = 1000  # of a search before a comparison: none of the seeds that are compared
 
 
 def compare(
@@ -44,6 +48,8 @@ def compare(
     address: str | None = None,
     threads: int = 0,
     show: bool = True,
+    tuned: Mapping[str, Tuned] | None = None,
+    command: str = "",
 ) -> list[RunFolder]:
     """Run what is missing of a comparison: what is done is left alone, what was started goes on, what failed is tried again.
 
@@ -63,6 +69,8 @@ def compare(
         address: Of the cluster's scheduler; without one, a small cluster is started here.
         threads: Of each run; 0: this machine's, shared fairly.
         show: Show how it goes? Failures are told in any case.
+        tuned: What searches chose, by variant; it goes before ``changes``, and is written beside the runs.
+        command: What makes it, if it is another than `study_command`.
 
     Returns:
         The runs, variant by variant; see `RunFolder.status` for how far each is.
@@ -73,22 +81,27 @@ def compare(
     """
     out = Path(out).resolve()
     wanted, numbers, common = parse_variants(variants, task), seed_list(seeds), parse_changes(changes, task)
+    tuned = tuned or {}
+    chosen = {name: dict(each.chosen) for name, each in tuned.items()}
     jobs = [
-        Job(variant.config(task, seed, preset, common), out / variant.slug / f"seed-{seed}")
+        Job(variant.config(task, seed, preset, common | chosen.get(str(variant), {})), out / variant.slug / f"seed-{seed}")
         for variant in wanted
         for seed in numbers
-    ]
+    ]  # fmt: skip
     pool = Pool(data=data and Path(data).resolve(), workers=workers, backend=backend, address=address, threads=threads, show=show)  # fmt: skip
-    command = study_command(
+    command = command or study_command(
         task, wanted, numbers, out, preset=preset, changes=common, data=data, workers=workers, backend=backend, address=address, threads=threads
     )  # fmt: skip
     _check(out, task)
     check_folders(jobs)
     facts = {
         "format": FORMAT, "task": task, "variants": list(map(str, wanted)), "seeds": numbers, "preset": preset, "changes": common,
-        "command": command,
+        "tuned": {name: dataclasses.asdict(each) for name, each in tuned.items()}, "command": command,
     }  # fmt: skip
     RunFolder(out).write("study.json", json.dumps(facts, indent=2) + "\n")
+    for variant in wanted:
+        if str(variant) in tuned:
+            tuned[str(variant)].write(out / variant.slug)
     try:
         run_missing(pool, jobs, describe)
     except Interrupted:
@@ -109,8 +122,12 @@ def study_command(
     backend: Backend = "loky",
     address: str | None = None,
     threads: int = 0,
+    trials: int = 0,
+    trial_changes: Changes = (),
+    search_seed: int = SEARCH_SEED,
+    best: Sequence[str | Path] = (),
 ) -> str:
-    """The command that makes a comparison, or goes on with it; for the arguments see `compare`.
+    """The command that makes a comparison, or goes on with it; for the arguments see `compare` and `mollifier_lab.tuning.tune`.
 
     >>> study_command("parity", ["plain", "mollified:k=10"], 3, "out dir", preset="quick", changes=["lr=0.5"], workers=2)
     "mollifier compare parity --methods plain mollified:k=10 --seeds 3 --preset quick --set lr=0.5 --out 'out dir' --workers 2"
@@ -122,6 +139,11 @@ def study_command(
     ]  # fmt: skip
     if settings := parse_changes(changes, task):
         words += ["--set", *(f"{name}={as_word(value)}" for name, value in settings.items())]
+    words += ["--search", str(trials)] if trials else []
+    if settings := parse_changes(trial_changes, task):
+        words += ["--search-set", *(f"{name}={as_word(value)}" for name, value in settings.items())]
+    words += ["--search-seed", str(search_seed)] if search_seed != SEARCH_SEED else []
+    words += ["--best", *map(str, best)] if best else []
     words += ["--out", str(out)]
     flags = (("data", data, None), ("workers", workers, 1), ("backend", backend, "loky"), ("address", address, None), ("threads", threads, 0))  # fmt: skip
     for name, value, usual in flags:

@@ -11,7 +11,7 @@ import mollifier
 from mollifier.nn import Levelled, RecurrentOptions, WeightNoise
 from mollifier_lab.errors import LabError
 from mollifier_lab.models.branches import Residual
-from mollifier_lab.settings import RunConfig, Settings
+from mollifier_lab.settings import RecurrentSettings, RunConfig, Settings
 
 
 def treat(model: nn.Module, config: RunConfig, example: Any = None) -> mollifier.Annealer | None:
@@ -73,25 +73,43 @@ def make_annealer(model: nn.Module, settings: Settings) -> mollifier.Annealer:
         settings.schedule,
         k=settings.k if horizon is None and settings.schedule == "exponential" else None,
         horizon=horizon,
-        loss_average=settings.loss_average or None,
+        p_min=settings.p_min,
+        loss_average=None if settings.v == "one" else settings.loss_average or None,
         stop_at=settings.stop_at if settings.stop_at >= 0 else None,
+        then=settings.then,
         every=settings.anneal_every,
     )
 
 
 def _mollify(model: nn.Module, options: dict[str, Any], settings: Settings, example: Any) -> None:
     asked = options.pop("recurrent", None)
-    if any(isinstance(part, nn.RNNBase) for part in model.modules()):
+    if not settings.copy:
+        options["blocks"] = None
+    if isinstance(settings, RecurrentSettings):
         around = any(isinstance(part, Residual) and _is_recurrent(part) for part in model.modules())
         # where a connection goes around a recurrent layer, the copy goes around both
-        recurrent = {"c": settings.c, "copy": not around, **(asked or {})}
+        recurrent = {"copy": not around, **_recurrent(settings), **(asked or {})}
+        recurrent["copy"] = recurrent["copy"] and settings.copy
         options["recurrent"] = RecurrentOptions(**recurrent)
     if any(isinstance(part, Residual) for part in model.modules()):
-        options["blocks"] = is_block
+        options.setdefault("blocks", is_block)
     mollifier.mollify(model, c=settings.c, example=example, **options)
     for part in model.modules():
+        if isinstance(part, mollifier.nn.NoisyActivation):
+            part.push = settings.push
         if isinstance(part, Residual):
             _one_level(part)
+
+
+def _recurrent(settings: RecurrentSettings) -> dict[str, Any]:
+    return {
+        "c": settings.c,
+        "push": settings.push,
+        "unbiased_gates": settings.unbiased_gates,
+        "time": settings.time,
+        "carry_time": getattr(settings, "carry_time", False),
+        "time_cap": settings.time_cap or None,
+    }
 
 
 def is_block(name: str, module: nn.Module) -> bool:

@@ -22,8 +22,16 @@ from mollifier_lab.methods import METHODS, method_for
 from mollifier_lab.settings import TASKS, RunConfig
 
 Changes = Mapping[str, Any] | Iterable[str]
+DEFAULTS: dict[str, tuple[str, ...]] = {
+    "parity": ("plain", "mollified", "residual-bn"),
+    "pentomino": ("plain", "residual", "residual-bn", "mollified", "mollified-residual"),
+    "mnist": ("plain", "mollified", "residual-bn"),
+    "cifar10": ("residual", "stochastic-depth", "mollified-residual"),
+    "ptb": ("plain", "paper-lstm", "mollified", "residual"),
+    "characters": ("plain", "mollified", "residual-bn"),
+}
 LONGEST = 100  # of a folder's name; file systems take 255 bytes
-SWITCH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,7 @@ def parse_variants(given: Sequence[str | Variant], task: str) -> list[Variant]:
     """All variants, or the task's usual ones if none is given.
 
     >>> [str(variant) for variant in parse_variants([], "ptb")]
-    ['plain', 'mollified', 'residual']
+    ['plain', 'paper-lstm', 'mollified', 'residual']
 
     Raises:
         LabError: If one is not understood, or there twice.
@@ -100,9 +108,12 @@ def parse_variants(given: Sequence[str | Variant], task: str) -> list[Variant]:
 
 
 def default_methods(task: str) -> list[str]:
-    """What is compared if nothing else is said: the network itself, the paper's method, and the strongest common remedy."""
-    residual = "residual-bn" if task in METHODS["residual-bn"].tasks else "residual"
-    return ["plain", "mollified", residual]
+    """What is compared if nothing else is said: all that the paper reports, the network itself, its method and the strongest remedy.
+
+    >>> default_methods("cifar10")
+    ['residual', 'stochastic-depth', 'mollified-residual']
+    """
+    return list(DEFAULTS[task])
 
 
 def parse_changes(given: Changes, task: str) -> dict[str, Any]:

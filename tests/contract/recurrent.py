@@ -137,7 +137,7 @@ def _translator(name: str, cell: Any) -> Kind:
     return Kind(name, lambda: Translator(cell), SHAPE, limit=lambda m, x: m.head(pad(x.flip(1), 8, 2)))
 
 
-BAG = {"recurrent": RecurrentOptions(copy=False)}
+BAG = {"recurrent": RecurrentOptions(copy=False, push="odds")}
 OTHER = {"recurrent": RecurrentOptions(copy_mask="sequence", unbiased_gates=True)}
 BY_HAND = _module("lstm-by-hand", lambda: nn.LSTM(6, 6, 2, batch_first=True), _same, by_hand=_by_hand)
 RECURRENT = [

@@ -82,6 +82,7 @@ def test_the_three_lines_lower_the_loss(kind: Kind) -> None:
         untrained = loss_of(kind, model.eval(), x).item()
     torch.manual_seed(0)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    mollifier.set_level(model, 1.0)
     annealer = mollifier.Annealer(model, horizon=20)
     assert mollifier.levels(model) == [1.0] * len(mollifier.levels(model))
     train(kind, model.train(), optimizer, annealer, [0] * 40)  # one batch

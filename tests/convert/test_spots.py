@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import mollifier
-from mollifier.convert._spots import KEY
+from mollifier.convert._classes import KEY
 from tests.helpers import mlp
 
 

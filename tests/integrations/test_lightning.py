@@ -37,7 +37,7 @@ class Module(lightning.LightningModule):
 def fit(module, callback, epochs: int, folder, resume=None, **options):
     trainer = lightning.Trainer(
         max_epochs=epochs,
-        callbacks=[callback],
+        callbacks=callback if isinstance(callback, list) else [callback],
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -116,3 +116,95 @@ def test_a_resumed_fit_goes_on_where_it_was(tmp_path):
     assert again.annealer.updates == callback.annealer.updates
     assert again.annealer.levels == pytest.approx(callback.annealer.levels, abs=0.05)
     assert again.annealer.levels != [1.0, 1.0]
+
+
+@pytest.mark.parametrize("weights_only", [False, True])
+@pytest.mark.parametrize("submodule", ["", "net"])
+def test_checkpoints_load_into_the_plain_module(submodule, weights_only, tmp_path):
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    from mollifier.integrations.lightning import MollifierCallback
+
+    module = Module()
+    callback = MollifierCallback(submodule, horizon=12)
+    writer = ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1, save_weights_only=weights_only)
+    fit(module, [callback, writer], 3, tmp_path)
+    for epoch in range(3):  # in the middle of annealing, and after it
+        loaded = Module.load_from_checkpoint(tmp_path / f"epoch={epoch}.ckpt")
+    assert not mollifier.is_mollified(module)
+    for one, two in zip(loaded.parameters(), module.parameters(), strict=True):
+        assert torch.equal(one, two)
+    assert not module._state_dict_hooks
+
+
+def test_a_checkpoint_written_after_fit_is_plain_too(tmp_path):
+    module, callback = build()
+    trainer = fit(module, callback, 1, tmp_path)
+    assert mollifier.is_mollified(module)
+    trainer.save_checkpoint(tmp_path / "after.ckpt")
+    Module.load_from_checkpoint(tmp_path / "after.ckpt")
+
+
+def test_a_fit_resumed_in_the_middle_of_annealing_goes_on_bit_for_bit(tmp_path):
+    from mollifier.integrations.lightning import MollifierCallback
+
+    def start(seed: int):
+        torch.manual_seed(seed)
+        options = {"train_noise": "expected"}  # no noise that the second process would draw anew
+        return Module(), MollifierCallback("net", k=2.0, restore=False, log=False, options=options)
+
+    whole, callback = start(0)
+    fit(whole, callback, 2, tmp_path)
+    module, first = start(0)
+    fit(module, first, 1, tmp_path).save_checkpoint(tmp_path / "half.ckpt")
+    resumed, again = start(1)
+    fit(resumed, again, 2, tmp_path, resume=tmp_path / "half.ckpt")
+    assert 0 < again.annealer.levels[0] < 1
+    assert again.annealer.levels == callback.annealer.levels
+    assert resumed.state_dict().keys() == whole.state_dict().keys()
+    for key, value in whole.state_dict().items():
+        assert torch.equal(resumed.state_dict()[key], value), key
+
+
+@pytest.mark.parametrize("horizon", [10, 1000])
+def test_averaged_weights_beside_it(horizon, tmp_path):
+    from lightning.pytorch.callbacks import EMAWeightAveraging
+
+    from mollifier.integrations.lightning import MollifierCallback
+
+    seen = []
+
+    class Validated(Module):
+        def validation_step(self, batch: list[torch.Tensor], index: int) -> None:
+            seen.append(mollifier.levels(self.net) == callback.annealer.levels)
+
+        def val_dataloader(self) -> DataLoader:
+            return data()
+
+    module, keys = Validated(), list(Module().state_dict())
+    callback = MollifierCallback("net", horizon=horizon, restore=horizon == 10)
+    fit(module, [callback, EMAWeightAveraging(decay=0.5)], 4, tmp_path, num_sanity_val_steps=0)
+    assert len(seen) == 32
+    assert all(seen)
+    if horizon == 10:
+        assert list(module.state_dict()) == keys
+    Module.load_from_checkpoint(next((tmp_path / "checkpoints").glob("*.ckpt")))
+
+
+def test_callbacks_that_average_come_after_it(tmp_path):
+    from lightning.pytorch.callbacks import EMAWeightAveraging
+
+    from mollifier.integrations.lightning import MollifierCallback
+
+    module = Module()
+    with pytest.raises(ValueError, match=r"EMAWeightAveraging comes before MollifierCallback .*Put it after"):
+        fit(module, [EMAWeightAveraging(), MollifierCallback()], 1, tmp_path)
+    assert not mollifier.is_mollified(module)
+
+
+def test_then_restore_in_the_middle_of_fit(tmp_path):
+    from mollifier.integrations.lightning import MollifierCallback
+
+    module = Module()
+    fit(module, MollifierCallback("net", horizon=10, then="restore"), 2, tmp_path)
+    assert not mollifier.is_mollified(module)

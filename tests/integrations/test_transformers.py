@@ -67,3 +67,68 @@ def test_it_goes_on_from_a_checkpoint(tmp_path):
     assert again.annealer.updates == 8
     assert mollifier.levels(model) == again.annealer.levels
     assert all(later < earlier for later, earlier in zip(again.annealer.levels, first.annealer.levels, strict=True))
+
+
+@pytest.mark.parametrize("level", [1.0, 0.3, 0.0])
+def test_save_pretrained_writes_the_plain_network(level, tmp_path):
+    from safetensors.torch import load_file
+
+    model = build()
+    keys = set(load_file(save(model, tmp_path / "plain")))
+    ignored = set(model._keys_to_ignore_on_save)
+    mollifier.mollify(model, blocks=["transformer.h.*"], level=level)
+    assert set(load_file(save(model, tmp_path / "mollified"))) == keys
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "mollified")
+    for name, weight in mollifier.plain_state_dict(model).items():
+        assert torch.equal(loaded.state_dict()[name], weight)
+    mollifier.restore(model, force=True)
+    assert model._keys_to_ignore_on_save == ignored
+
+
+def save(model, folder) -> str:
+    model.save_pretrained(folder)
+    return str(folder / "model.safetensors")
+
+
+def test_bert_too(tmp_path):
+    from safetensors.torch import load_file
+
+    torch.manual_seed(0)
+    sizes = {
+        "vocab_size": 11,
+        "hidden_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    }
+    model = transformers.BertForMaskedLM(transformers.BertConfig(**sizes, max_position_embeddings=8))
+    keys = set(load_file(save(model, tmp_path / "plain")))
+    mollifier.mollify(model, blocks=["bert.encoder.layer.*"])
+    assert set(load_file(save(model, tmp_path / "mollified"))) == keys
+    transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "mollified")
+
+
+def test_a_checkpoint_is_plain_and_resumes_with_what_was_added(tmp_path):
+    from safetensors.torch import load_file
+
+    from mollifier.integrations.transformers import MollifierCallback
+
+    model = mollifier.mollify(build(), blocks=["transformer.h.*"])
+    train(model, MollifierCallback(restore=False, k=5.0), tmp_path, 4)
+    kept = {key: value for key, value in model.state_dict().items() if "_mollifier" in key}
+    assert not [key for key in load_file(tmp_path / "checkpoint-4" / "model.safetensors") if "_mollifier" in key]
+
+    other = mollifier.mollify(build(1), blocks=["transformer.h.*"])
+    assert any(not torch.equal(other.state_dict()[key], value) for key, value in kept.items())
+    train(other, MollifierCallback(restore=False, k=5.0), tmp_path, 4, resume=str(tmp_path / "checkpoint-4"))
+    for key, value in model.state_dict().items():
+        assert torch.equal(other.state_dict()[key], value), key
+
+
+def test_a_checkpoint_of_another_mollification_is_refused(tmp_path):
+    from mollifier.integrations.transformers import MollifierCallback
+
+    train(mollifier.mollify(build(), blocks=["transformer.h.*"]), MollifierCallback(restore=False), tmp_path, 4)
+    other = mollifier.mollify(build(), blocks=["transformer.h.0"])
+    with pytest.raises(ValueError, match=r"mollified in another way: .*Mollify with the same options"):
+        train(other, MollifierCallback(restore=False), tmp_path, 8, resume=str(tmp_path / "checkpoint-4"))

@@ -27,7 +27,7 @@ HEAVY = (
 INSTANT = f"""
 import sys
 from mollifier_lab.cli import main
-for line in ("--help", "tasks", "methods", "methods ptb", "train --help", "train parity --help", "compare --help"):
+for line in ("--help", "tasks", "methods", "tasks ptb", "methods ptb", "train --help", "train parity --help", "compare --help"):
     assert main(line.split()) == 0, line
 sys.exit(", ".join(name for name in {HEAVY!r} if name in sys.modules) or 0)
 """

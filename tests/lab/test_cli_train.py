@@ -26,7 +26,7 @@ def config(*args: str) -> RunConfig:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_defaults_are_the_papers(task: str) -> None:
+def test_without_flags_it_is_the_preset_named_paper(task: str) -> None:
     assert config(task) == RunConfig.make(task, "mollified")
 
 
@@ -49,6 +49,8 @@ def other(value: Any, hint: Any) -> Any:
     """Another value of a setting."""
     if get_origin(hint) is Literal:
         return next(choice for choice in get_args(hint) if choice != value)
+    if hint is bool:
+        return not value
     return value + 1 if hint is int else value * 0.5 + 0.01
 
 
@@ -58,11 +60,21 @@ def test_every_setting_of_a_task_has_a_flag(task: str) -> None:
     hints = get_type_hints(kind)
     given = settings_for(task, "quick")
     changed = {each.name: other(getattr(given, each.name), hints[each.name]) for each in dataclasses.fields(kind)}
-    changed |= {"horizon": 5.0, "updates": 7} | ({"train": 9} if "train" in changed else {})
+    changed |= {"horizon": 5.0, "updates": 7, "v": "one"} | ({"train": 9} if "train" in changed else {})
+    changed |= {"time": "position"} if "carry_time" in changed else {}
     flags = []
     for name, value in changed.items():
-        flags += [f"--{name.replace('_', '-')}", str(value)]
+        flag = name.replace("_", "-")
+        switch = f"--{flag}" if value else f"--no-{flag}"
+        flags += [switch] if hints[name] is bool else [f"--{flag}", str(value)]
     assert config(task, "--preset", "quick", *flags).settings == kind(**changed)
+
+
+def test_switches_take_no_word_after_them() -> None:
+    found = config("--no-copy", "--no-flush-denormal", "ptb", "--unbiased-gates", "--preset", "quick")
+    assert found == RunConfig.make(
+        "ptb", "mollified", 0, "quick", copy=False, flush_denormal=False, unbiased_gates=True
+    )
 
 
 def test_no_setting_takes_the_name_of_a_flag_of_the_command() -> None:

@@ -2,6 +2,8 @@
 
 import io
 import json
+import math
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from mollifier_lab import engine, progress, tasks
+from mollifier_lab.commands.screen import result_line
 from mollifier_lab.errors import LabError
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings import RunConfig
@@ -113,6 +116,28 @@ def test_divergence_ends_the_run_and_is_told(tmp_path: Path) -> None:
     assert result["updates"] < 60
     assert folder.rows()[-1]["train_loss"] is None
     assert "NaN" not in (tmp_path / "metrics.jsonl").read_text() + (tmp_path / "result.json").read_text()
+
+
+def test_a_finite_but_absurd_loss_is_divergence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = make("plain", lr=1e3, activation="relu", depth=2, momentum=0.0, optimizer="sgd")
+    folder = run(config, tmp_path, show=True)
+    result = folder.json("result.json")
+    assert result["updates"] == folder.rows()[-1]["update"] == 10
+    assert math.isfinite(folder.rows()[-1]["train_loss"])
+    assert folder.rows()[-1]["train_loss"] > 1e20
+    assert result["diverged"]
+    assert re.fullmatch(
+        r"training loss .*e\+\d+ at update 10, more than 1e\+06 times the first \(0\.\d+\)", result["divergence"]
+    )
+    assert f"diverged: {result['divergence']}" in "".join(capsys.readouterr())
+    assert result["divergence"] in result_line("parity", result, tmp_path)
+
+
+def test_a_loss_that_is_merely_bad_is_no_divergence(tmp_path: Path) -> None:
+    result = run(make("plain", lr=1e2, momentum=0.0, optimizer="sgd"), tmp_path).json("result.json")
+    assert result["updates"] == 60
+    assert not result["diverged"]
+    assert result["divergence"] is None
 
 
 def test_a_folder_with_a_run_is_not_touched(tmp_path: Path) -> None:

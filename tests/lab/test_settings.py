@@ -8,6 +8,7 @@ import pytest
 from mollifier_lab.errors import LabError, did_you_mean
 from mollifier_lab.methods import METHODS, applicable, method_for
 from mollifier_lab.settings import KNOBS, TASKS, RunConfig, settings_for
+from mollifier_lab.settings.reported import in_paper
 
 PRESETS = [(task, preset) for task, kind in TASKS.items() for preset in kind.presets]
 
@@ -25,7 +26,8 @@ def test_every_task_has_what_the_commands_need(task: str) -> None:
     assert {"paper", "quick"} <= set(kind.presets)
     assert set(kind.search) <= names
     assert all(low < high for low, high, _ in kind.search.values())
-    assert set(kind.paper) <= {method.name for method in applicable(task)}
+    assert set(in_paper(kind)) <= {method.name for method in applicable(task)}
+    assert kind.chance > 0
     assert "lr" in kind.search
 
 
@@ -82,3 +84,37 @@ def test_a_config_of_the_future_is_refused(change: dict[str, int], message: str)
 def test_nothing_near_gives_no_hint() -> None:
     assert did_you_mean("xyz", ["parity"]) == ""
     assert method_for("copy", "ptb").annealed
+
+
+@pytest.mark.parametrize(
+    ("task", "method", "changes", "message"),
+    [
+        ("parity", "plain", {"push": "odds"}, "push='odds' would do nothing: method 'plain' has no noisy activations"),
+        ("parity", "residual", {"v": "one", "p_min": 0.1}, "v='one' would do nothing.*p_min=0.1 would do nothing"),
+        ("mnist", "noisy-activation", {"copy": False}, "method 'noisy-activation' has no copy"),
+        ("mnist", "weight-noise", {"copy": False}, "method 'weight-noise' has no copy"),
+        ("mnist", "copy", {"copy": False}, "copy=False leaves nothing of method 'copy'"),
+        ("ptb", "copy", {"time": "annealing"}, "method 'copy' has no mollified gates"),
+        ("ptb", "gates", {"push": "odds"}, "method 'gates' has no noisy activations"),
+        ("parity", "mollified", {"time": "annealing"}, "parity has no setting 'time'"),
+        ("parity", "mollified", {"v": "valid"}, "parity has no validation set"),
+        ("mnist", "mollified", {"v": "valid", "loss_average": 0.0}, "loss_average=0.0: expected a number above 0"),
+        ("mnist", "mollified", {"p_min": 1.0}, r"p_min=1.0: expected a number in \[0, 1\)"),
+        ("ptb", "mollified", {"time_cap": -1}, "time_cap=-1: expected a whole number >= 0"),
+        ("ptb", "mollified", {"time": "annealing", "carry_time": True}, "carry_time=True: expected false"),
+    ],
+)
+def test_a_setting_that_would_do_nothing_is_refused(
+    task: str, method: str, changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(LabError, match=message):
+        RunConfig.make(task, method, **changes)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_config_from_before_a_setting_was_there_has_its_default(task: str) -> None:
+    config = RunConfig.make(task, "mollified")
+    old = json.loads(config.to_json())
+    for name in ("v", "then", "p_min", "copy", "push", "flush_denormal", "unbiased_gates", "time", "time_cap"):
+        old["settings"].pop(name, None)
+    assert RunConfig.from_json(json.dumps(old)) == config

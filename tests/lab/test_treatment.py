@@ -140,3 +140,61 @@ def test_weight_noise_has_the_standard_deviation_that_was_asked_for() -> None:
     lstm = model.layers[0]
     drawn = lstm.weight_hh_l0 - lstm.parametrizations.weight_hh_l0.original
     assert drawn.std().item() == pytest.approx(0.3, rel=0.1)
+
+
+def test_the_papers_lstm_has_gates_and_activations_and_no_copy() -> None:
+    model = LanguageModel(9, width=4)
+    treat(model, config("paper-lstm", "ptb"))
+    for layer in model.layers:
+        found = layer._mollifier.options
+        assert (found.gates, found.activations, found.copy, found.push) == (True, True, False, "paper")
+    model = CharacterEncoder(9, 3, embedding=4, width=5, depth=2)
+    treat(model, config("paper-lstm", "characters"))
+    assert not model.lstm._mollifier.options.copy
+    copies = [name for name, part in model.named_modules() if isinstance(part, mollifier.nn.Copy)]
+    assert len(copies) == 2  # of the MLP, where Algorithm 1 has them
+    assert all(name.startswith("mlp.") for name in copies)
+
+
+def test_settings_of_the_gates_reach_recurrent_layers() -> None:
+    model = LanguageModel(9, width=4)
+    chosen = {"push": "odds", "unbiased_gates": True, "carry_time": True, "time_cap": 7, "copy": False}
+    treat(model, config("mollified", "ptb", **chosen))
+    for layer in model.layers:
+        assert {name: getattr(layer._mollifier.options, name) for name in chosen} == chosen
+    model = LanguageModel(9, width=4)
+    treat(model, config("mollified", "ptb", time="annealing"))
+    found = model.layers[0]._mollifier.options
+    assert (found.time, found.time_cap, found.copy) == ("annealing", None, True)
+
+
+@pytest.mark.parametrize("method", ["mollified", "mollified-residual", "mollified-bn", "mollified-deterministic"])
+def test_the_copy_can_be_taken_away_and_the_push_chosen(method: str) -> None:
+    for copies in (True, False):
+        given = config(method, copy=copies, push="odds")
+        model = mlp(4, 1, width=6, depth=3, architecture=given.spec.architecture)
+        treat(model, given)
+        assert any(isinstance(part, mollifier.nn.Copy) for part in model.modules()) == copies
+        assert {part.push for part in model.modules() if isinstance(part, mollifier.nn.NoisyActivation)} == {"odds"}
+
+
+def test_a_residual_recurrent_layer_without_the_copy() -> None:
+    model = LanguageModel(9, width=4, layers=3, architecture="residual").eval()
+    words = torch.randint(9, (2, 5))
+    plain = model(words)[0]
+    annealer = treat(model, config("mollified-residual", "ptb", copy=False))
+    assert mollifier.levels(model) == [1.0] * 3
+    assert not any(isinstance(part, mollifier.nn.Copy) for part in model.modules())
+    assert torch.equal(finish(model, annealer)(words)[0], plain)
+
+
+def test_the_end_and_the_least_level_reach_the_annealer() -> None:
+    model = mollifier.mollify(small())
+    annealer = make_annealer(model, config(then="hold", p_min=0.1, k=1.0).settings)
+    for _ in range(1000):
+        annealer.step(0.7)
+    assert annealer.finished
+    assert annealer.levels == pytest.approx([0.1] * 3)
+    annealer = make_annealer(model, config(v="one", k=1.0).settings)
+    annealer.step(100.0)
+    assert annealer.loss_average == 1.0

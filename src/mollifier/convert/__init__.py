@@ -1,5 +1,7 @@
 """From a plain model to a mollified one and back."""
 
+from mollifier.activations import _build
+from mollifier.convert._classes import rebuild
 from mollifier.convert._levels import (
     frozen as frozen,
     is_mollified as is_mollified,
@@ -14,7 +16,10 @@ from mollifier.convert._mollify import (
     restore as restore,
 )
 from mollifier.convert._register import register as register
-from mollifier.convert._report import Report as Report, report as report
+from mollifier.convert._report import Report as Report, Row, Skipped, report as report
+from mollifier.convert._runs import Run
+from mollifier.convert._safe import register_safe_globals
+from mollifier.nn import RecurrentOptions
 
 __all__ = [
     "Report",
@@ -30,3 +35,6 @@ __all__ = [
     "restore",
     "set_level",
 ]
+
+# whole models load with weights_only=True
+register_safe_globals(Report, Row, Skipped, RecurrentOptions, _build, rebuild, Run)

@@ -8,6 +8,8 @@ from typing import Any, cast
 
 from torch import nn
 
+from mollifier.convert._safe import allow_like
+
 KEY = "_mollifier"
 OURS = f"{KEY}_"  # what we keep in a module's __dict__ begins with this
 
@@ -23,25 +25,35 @@ class Spot(nn.Module):
         # The class is made at run time: pickle and deepcopy rebuild it from its parts, which can be imported.
         make, args, state, *rest = _padded(super().__reduce_ex__(protocol))
         if make is copyreg.__newobj__:  # type: ignore[attr-defined]
-            return (_rebuild, (self._mixins, self._plain_class, *args[1:]), state, *rest)
+            return (rebuild, (self._mixins, self._plain_class, *args[1:]), state, *rest)
         # A class that says itself how it is rebuilt knows nothing of what was added to it.
         added = {key: value for key, value in self.__dict__.items() if key.startswith(OURS)}
         make = self._plain_class if make is type(self) else make
-        return (_revive, (self._mixins, make, args, self._modules.get(KEY), added), state, *rest)
+        return (revive, (self._mixins, make, args, self._modules.get(KEY), added), state, *rest)
 
 
 def _padded(reduced: Any) -> tuple[Any, ...]:
     return (*reduced, None) if len(reduced) == 2 else cast(tuple[Any, ...], reduced)
 
 
-def _rebuild(mixins: tuple[type[Spot], ...], plain: type[nn.Module], *args: Any) -> Any:
-    kind = spot_class(mixins, plain)
+def rebuild(mixins: tuple[type[Spot], ...], plain: type[nn.Module], *args: Any) -> Any:
+    """Make an empty module of a swapped class, for pickle."""
+    kind = _checked(mixins, plain)
     return kind.__new__(kind, *args)
 
 
-def _revive(mixins: tuple[type[Spot], ...], make: Any, args: Any, holder: nn.Module | None, added: Any) -> Any:
+def _checked(mixins: tuple[type[Spot], ...], plain: type[nn.Module]) -> type[nn.Module]:
+    if not (issubclass(plain, nn.Module) and all(issubclass(mixin, Spot) for mixin in mixins)):
+        raise TypeError(f"not a mollified module: {mixins}, {plain}")  # a file may say anything
+    kind = spot_class(mixins, plain)
+    allow_like(kind, plain)
+    return kind
+
+
+def revive(mixins: tuple[type[Spot], ...], make: Any, args: Any, holder: nn.Module | None, added: Any) -> Any:
+    """Make a module as its own class says, and swap its class."""
     module = make(*args)
-    module.__class__ = spot_class(mixins, type(module))
+    module.__class__ = _checked(mixins, type(module))
     module.__dict__.update(added)
     if holder is not None:
         module._modules[KEY] = holder

@@ -7,16 +7,20 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from mollifier.convert._attach import Settings, attach
 from mollifier.convert._classes import KEY, Spot, restored_class, unswap
 from mollifier.convert._levels import REPORT, levels
 from mollifier.convert._named import Excluded, Pattern
+from mollifier.convert._optimizer import add_to_optimizer, check_optimizer, remove_from_optimizer
 from mollifier.convert._prepare import prepare
+from mollifier.convert._pretrained import leave_out_when_saved, saved_again
 from mollifier.convert._report import Report
 from mollifier.convert._spots import Holder
 from mollifier.functional import Noise
 from mollifier.nn import Copy, Levelled, RecurrentOptions
+from mollifier.nn._gradients import keep_gradients, release_gradients
 from mollifier.nn.copy import Projection
 
 
@@ -36,6 +40,7 @@ def mollify(
     exclude: Excluded | Iterable[Excluded] | None = None,
     output: bool = False,
     example: Any = None,
+    optimizer: Optimizer | None = None,
 ) -> nn.Module:
     """Mollify a model in place: every unit copies the unit below with probability p, every activation is noisy.
 
@@ -69,14 +74,20 @@ def mollify(
         output: Mollify the activation whose result the model returns, too? By default it stays as it is, with the layer before it.
         example: An input (tensor, tuple of arguments or dict of keywords) to run the model on once, so that every shape, the
             number of a and the forward order are known and not only read from the structure.
+        optimizer: Of this model, made before: what is added is put into it, as a group with the first group's settings and no
+            weight decay. `restore` takes it out again.
 
     Raises:
         ValueError: With all that is wrong; the model is unchanged then.
     """
     settings = Settings(c, a, residual, projection, level, train_noise, eval_noise, recurrent)
     planner, made, found = prepare(model, settings, activations, blocks, exclude, output, example)
+    check_optimizer(model, optimizer, "mollify")
     attach(model, made, planner)  # nothing can fail from here on
     model.__dict__[REPORT] = found
+    keep_gradients(model)
+    leave_out_when_saved(model)
+    add_to_optimizer(model, optimizer, added_parameters(model))
     return model
 
 
@@ -107,7 +118,7 @@ def plan(model: nn.Module, **options: Any) -> Report:
         return prepare(model, Settings(**options), **wanted)[2]
 
 
-def restore(model: nn.Module, *, force: bool = False) -> nn.Module:
+def restore(model: nn.Module, *, force: bool = False, optimizer: Optimizer | None = None) -> nn.Module:
     """The plain network again, in place: same classes, keys, parameters and attributes as if it had never been mollified.
 
         >>> import mollifier, torch
@@ -123,6 +134,8 @@ def restore(model: nn.Module, *, force: bool = False) -> nn.Module:
     Args:
         model: A model that `mollify` converted.
         force: Also while a level is above 0, or with residual connections that the plain network does not have.
+        optimizer: Of this model: the added parameters and their state are taken out of it, so that its state_dict loads into an
+            optimiser of the plain network.
 
     Raises:
         ValueError: If it was not converted, or would not compute what was trained. Nothing is changed then.
@@ -149,6 +162,10 @@ def restore(model: nn.Module, *, force: bool = False) -> nn.Module:
             f"restore: the class of a module was changed after mollify, to {name}, in a way that cannot be taken apart. "
             "Undo that first, and restore after."
         )
+    check_optimizer(model, optimizer, "restore")
+    remove_from_optimizer(optimizer, added_parameters(model))
+    release_gradients(model)
+    saved_again(model)
     for module, kind in zip(spots, kinds, strict=True):
         unswap(module, kind)
     return model

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from mollifier.anneal import Annealer
-from mollifier.convert import restore
+from mollifier.convert import is_mollified, restore, set_level
+from mollifier.convert._classes import KEY
 
 
 def end(model: nn.Module, annealer: Annealer) -> None:
     """Give the plain network back at the end of training, if annealing has come to its end."""
+    if not is_mollified(model):  # then="restore"
+        return
+    # Whoever averages weights has averaged the levels as well.
+    set_level(model, annealer.levels)
     if annealer.finished and not any(annealer.levels):
         restore(model)
     else:
@@ -21,3 +30,46 @@ def end(model: nn.Module, annealer: Annealer) -> None:
             RuntimeWarning,
             stacklevel=3,
         )
+
+
+def is_added(key: str) -> bool:
+    """Does this key of a state_dict belong to what mollification added?
+
+    >>> is_added("net.1._mollifier.noise.a"), is_added("net.1.weight")
+    (True, False)
+    """
+    return KEY in key.split(".")
+
+
+def added_state(model: nn.Module) -> dict[str, Tensor]:
+    """Return what resuming needs beside the plain weights: a, projections and levels, under their names."""
+    tensors = chain(model.named_parameters(), model.named_buffers())
+    return {name: tensor.detach().clone() for name, tensor in tensors if is_added(name)}
+
+
+def load_added_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Put it back.
+
+    Raises:
+        ValueError: If the model was mollified in another way. Nothing is changed then.
+    """
+    tensors = {name: t for name, t in chain(model.named_parameters(), model.named_buffers()) if is_added(name)}
+    shapes, given = ({name: tuple(t.shape) for name, t in each.items()} for each in (tensors, state))
+    different = sorted(name for name in shapes.keys() | given.keys() if shapes.get(name) != given.get(name))
+    if different:
+        raise ValueError(
+            f"the checkpoint was written by a model that was mollified in another way: {', '.join(different[:5])} "
+            "differ. Mollify with the same options."
+        )
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            tensor.copy_(state[name])
+
+
+def drop_added(module: Any, state: dict[str, Any], *_: Any) -> None:
+    """Take what was added out of a state_dict; as a hook it makes every state_dict of a module a plain one."""
+    for key in [key for key in state if is_added(key)]:
+        del state[key]
+    metadata = getattr(state, "_metadata", {})
+    for key in [key for key in metadata if is_added(key)]:
+        del metadata[key]

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from typing import Any
 
 import torch
 from transformers.trainer_callback import ExportableState, TrainerCallback
 
 from mollifier.anneal import Annealer
-from mollifier.integrations import end
+from mollifier.integrations import added_state, end, load_added_state
 
 
 class MollifierCallback(TrainerCallback, ExportableState):
     """Anneals a mollified model once an optimiser step, and restores it at the end.
 
     ``Trainer(model=mollifier.mollify(model, blocks=[...]), callbacks=[MollifierCallback(k=100.0)], ...)``. The Trainer shows its
-    callbacks no loss but the one it logs, so v follows ``logging_steps``. The annealer's state is in the Trainer's checkpoints.
+    callbacks no loss but the one it logs, so v follows ``logging_steps``. Its checkpoints hold the plain network's weights, as
+    ``save_pretrained`` of a mollified model does; what resuming needs beside them is in the callback's state (``trainer_state.json``,
+    with ``restore_callback_states_from_checkpoint=True``).
 
     Args:
         restore: Restore the plain network at the end of training, if annealing has ended by then.
@@ -26,13 +30,20 @@ class MollifierCallback(TrainerCallback, ExportableState):
         self.restore, self.settings = restore, annealer
         self.annealer: Annealer | None = None
         self.saved: dict[str, Any] | None = None
+        self.added: str | None = None
         self.loss: float | None = None
+        self._model: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any) -> None:
         """Make the annealer, or take a saved one up again."""
+        self._model = model
+        if self.added is not None:
+            file = io.BytesIO(base64.b64decode(self.added))
+            load_added_state(model, torch.load(file, map_location="cpu", weights_only=True))
         self.annealer = Annealer(model, **self.settings)
         if self.saved is not None:
-            tensors = {key: torch.tensor(self.saved[key], dtype=torch.float64) for key in ("state", "levels")}
+            lists = {key: value for key, value in self.saved.items() if isinstance(value, list)}
+            tensors = {key: torch.tensor(value, dtype=torch.float64) for key, value in lists.items()}
             self.annealer.load_state_dict({**self.saved, **tensors})
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **rest: Any) -> None:
@@ -51,7 +62,11 @@ class MollifierCallback(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """For the Trainer's checkpoint, which is JSON."""
-        saved = None
+        saved = added = None
         if self.annealer is not None:
             saved = {k: v.tolist() if isinstance(v, torch.Tensor) else v for k, v in self.annealer.state_dict().items()}
-        return {"args": {"restore": self.restore, **self.settings}, "attributes": {"saved": saved, "loss": self.loss}}
+            file = io.BytesIO()
+            torch.save(added_state(self._model), file)
+            added = base64.b64encode(file.getvalue()).decode()
+        attributes = {"saved": saved, "added": added, "loss": self.loss}
+        return {"args": {"restore": self.restore, **self.settings}, "attributes": attributes}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -198,12 +199,19 @@ def parts(act: Activation) -> tuple[float, ...]:
     return KINDS[key], act.slope, act.offset, first, second
 
 
-_DRAWN = torch.empty((), dtype=torch.int64, device="cpu")
+class _Drawn(threading.local):
+    """A place for one number, of each thread its own."""
+
+    def __init__(self) -> None:
+        self.number = torch.empty((), dtype=torch.int64, device="cpu")
+
+
+_DRAWN = _Drawn()
 
 
 def draw_seed() -> int:
     """63 bits from torch's own generator, so that its seed decides all noise."""
-    return _DRAWN.random_().item()  # type: ignore[return-value]
+    return _DRAWN.number.random_().item()  # type: ignore[return-value]
 
 
 def draw_seeds(count: int) -> list[int]:

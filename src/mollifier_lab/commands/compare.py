@@ -1,16 +1,17 @@
-"""`mollifier compare`: methods × seeds, the table and the page."""
+"""`mollifier compare`: methods × seeds, with a search before them if asked for; the table and the page."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from tyro.conf import arg
 
 from mollifier_lab.commands.options import Address, Backend, Changes, DataFolder, Preset, Quiet, Task, Threads, Workers
 from mollifier_lab.commands.screen import show_report
 from mollifier_lab.errors import LabError, pick
+from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings import TASKS
 
 
@@ -21,13 +22,21 @@ class Compare:
     task: Task
     methods: Annotated[
         tuple[str, ...],
-        arg(metavar="METHOD ...", help_behavior_hint="(default: plain, mollified, residual-bn or residual)"),
+        arg(metavar="METHOD ...", help_behavior_hint="(default: those of the paper, and plain)"),
     ] = ()  # fmt: skip
     """What to compare; settings of one alone behind a colon: plain:gain=4,lr=0.1."""
     seeds: Annotated[str, arg(metavar="N")] = "5"
     """How many seeds, from 0; or which, with commas: 3,5,8 (one alone: 3,)."""
     preset: Preset = "paper"
     changes: Changes = ()
+    search: Annotated[int, arg(metavar="N", help_behavior_hint="(default: no search)")] = 0
+    """First search every method's settings at random, N trials each, the same draws for all, never on the test set; then compare the best of each."""
+    search_set: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE ...", help_behavior_hint="(default: none)")] = ()
+    """Settings of the search's trials alone: updates=2000, a shorter training."""
+    search_seed: Annotated[int, arg(metavar="N")] = 1000
+    """Of the search's draws and runs; none of the seeds that are compared."""
+    best: Annotated[tuple[Path, ...], arg(metavar="FILE ...", help_behavior_hint="(default: none)")] = ()
+    """Take what earlier searches found: best.json files of `mollifier search`, each for its method."""
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: runs/compare/TASK-PRESET)")] = None
     """Folder of the comparison; named again, it goes on where it stopped."""
     data: DataFolder = None
@@ -42,25 +51,29 @@ class Compare:
         pick("task", self.task, TASKS)
         out = self.out or Path("runs", "compare", f"{self.task}-{self.preset}")
 
-        from mollifier_lab import study
-
-        runs = study.compare(
-            self.task,
-            self.methods,
-            seed_numbers(self.seeds),
-            out,
-            preset=self.preset,
-            changes=self.changes,
-            data=self.data,
-            workers=self.workers,
-            backend=self.backend,
-            address=self.address,
-            threads=self.threads,
-            show=not self.quiet,
-        )
+        runs = self._runs(out)
         if any((run.path / "config.json").exists() for run in runs):
             show_report(out)
         return 1 if any(run.status != "done" for run in runs) else 0
+
+    def _runs(self, out: Path) -> list[RunFolder]:
+        from mollifier_lab.tuning import compare_best, tune
+
+        common: dict[str, Any] = {
+            "preset": self.preset, "changes": self.changes, "data": self.data, "workers": self.workers, "backend": self.backend,
+            "address": self.address, "threads": self.threads, "show": not self.quiet,
+        }  # fmt: skip
+        seeds = seed_numbers(self.seeds)
+        if self.search:
+            if self.best:
+                raise LabError(
+                    "--search and --best: expected one of them; --best takes what a search has found already"
+                )
+            short: dict[str, Any] = {"trial_changes": self.search_set, "search_seed": self.search_seed}
+            return tune(self.task, self.methods, self.search, seeds, out, **short, **common)
+        if self.search_set:
+            raise LabError(f"--search-set {' '.join(self.search_set)}: expected --search N beside it")
+        return compare_best(self.task, self.methods, seeds, out, best=self.best, **common)
 
 
 def seed_numbers(text: str) -> int | list[int]:

@@ -17,7 +17,7 @@ class Figures:
 
     names: Annotated[
         Positional[tuple[str, ...]],
-        arg(metavar="NAME ...", help="continuation, linearisation, schedules, loss-surface.", help_behavior_hint="(default: all)"),
+        arg(metavar="NAME ...", help="continuation, linearisation, schedules, loss-surface, layer, noise-variance.", help_behavior_hint="(default: all)"),
     ] = ()  # fmt: skip
     out: Annotated[Path, arg(metavar="DIR")] = Path("figures")
     """Folder for the PNG files."""

@@ -8,25 +8,52 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from mollifier_lab.commands.screen import console, table
-from mollifier_lab.errors import pick
+from mollifier_lab.errors import LabError, pick
 from mollifier_lab.methods import METHODS, applicable
 from mollifier_lab.report.formats import is_percent, title
-from mollifier_lab.settings import TASKS
+from mollifier_lab.settings import TASKS, sources
 
 
 @dataclass(frozen=True)
 class Tasks:
-    """List the tasks: presets, the metric of the table, what the paper reports."""
+    """List the tasks, or the settings of one: what the paper gives, and what was chosen."""
+
+    task: Annotated[
+        Positional[str | None],
+        arg(metavar="TASK", help="All its settings, and where each value comes from.", help_behavior_hint=""),
+    ] = None
+    markdown: Annotated[bool, arg(help="With TASK: as the table in docs/settings.md.", help_behavior_hint="")] = False
 
     def run(self) -> int:
         """Print it."""
+        if self.task is not None:
+            return self._settings(self.task)
+        if self.markdown:
+            raise LabError(f"--markdown needs a task: one of {', '.join(TASKS)}")
         found = table("task", "what", "presets", "metric", "the paper's")
         for name, task in TASKS.items():
             paper = [
-                f"{METHODS[method].title} {as_printed(task.headline, value)}" for method, value in task.paper.items()
+                f"{METHODS[method].title} {as_printed(task.headline, value)} ({each.note or each.where})"
+                for each in task.paper
+                for method, value in each.values.items()
             ]
             found.add_row(name, task.summary, ", ".join(task.presets), title(task.headline), "\n".join(paper) or "-")
         console().print(found)
+        return 0
+
+    def _settings(self, task: str) -> int:
+        rows = sources.table(task)
+        if self.markdown:
+            print(sources.markdown(task), end="")
+            return 0
+        found = table("setting", "value", "whose", "where, or from what")
+        for row in rows:
+            found.add_row(*row)
+        console().print(found)
+        for origin, meaning in sources.MEANING.items():
+            print(f"{origin}: {meaning}")
+        ours = [name for name in TASKS[task].presets if name not in ("paper", "published")]
+        print(f"presets of our own, in all that they change: {', '.join(ours)}")
         return 0
 
 
@@ -49,8 +76,13 @@ class Methods:
             task = pick("task", self.task, TASKS)
             found = table("method", "what", "searched", f"the paper's {title(task.headline)}")
             for method in applicable(self.task):
-                paper = as_printed(task.headline, task.paper[method.name]) if method.name in task.paper else "-"
-                found.add_row(method.name, method.summary, ", ".join((*task.search, *method.knobs)), paper)
+                values = [
+                    as_printed(task.headline, each.values[method.name])
+                    for each in task.paper
+                    if method.name in each.values
+                ]
+                searched = ", ".join((*task.search, *method.knobs))
+                found.add_row(method.name, method.summary, searched, ", ".join(values) or "-")
         console().print(found)
         return 0
 

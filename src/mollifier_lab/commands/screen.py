@@ -29,7 +29,7 @@ def console() -> Console:
     """Standard output. In a file or a pipe, a table is as wide as it needs."""
     from rich.console import Console
 
-    return Console() if sys.stdout.isatty() else Console(width=200, force_terminal=False)
+    return Console() if sys.stdout.isatty() else Console(width=240, force_terminal=False)
 
 
 def table(*columns: str) -> Table:
@@ -47,7 +47,8 @@ def result_line(task: str, result: dict[str, Any], out: Path) -> str:
     """One line about a finished run."""
     metric = TASKS[task].headline
     value = show_metric(metric, result.get("final", {}).get(metric))
-    lost = ", diverged" if result.get("diverged") else ""
+    reason = f" ({result['divergence']})" if result.get("divergence") else ""
+    lost = f", diverged{reason}" if result.get("diverged") else ""
     return f"{out}: {title(metric)} {value} after {result['updates']} updates, {show_seconds(result['seconds'])}{lost}"
 
 

@@ -21,6 +21,7 @@ class Start:
     seed: int = 0
     preset: str = ""
     label: str = ""
+    trial: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -61,4 +62,4 @@ class Start:
         return settings_for(task, preset or self.preset or "paper", **parse_changes(self.settings, task))
 
 
-KINDS = {str: "a text", int: "a whole number", dict: "an object, {...}"}
+KINDS = {bool: "true or false", str: "a text", int: "a whole number", dict: "an object, {...}"}

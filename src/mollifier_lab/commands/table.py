@@ -1,7 +1,7 @@
 """All commands by their names. No torch here.
 
 >>> sorted(COMMANDS)
-['compare', 'data', 'figures', 'methods', 'report', 'resume', 'search', 'tasks', 'train']
+['compare', 'data', 'figures', 'methods', 'report', 'reproduce', 'resume', 'search', 'tasks', 'train']
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from mollifier_lab.commands.data import Data as Data
 from mollifier_lab.commands.figures import Figures as Figures
 from mollifier_lab.commands.lists import Methods as Methods, Tasks as Tasks
 from mollifier_lab.commands.report import Report as Report
+from mollifier_lab.commands.reproduce import Reproduce as Reproduce
 from mollifier_lab.commands.resume import Resume as Resume
 from mollifier_lab.commands.search import Search as Search
 from mollifier_lab.commands.train import Train as Train
@@ -30,6 +31,7 @@ COMMANDS: dict[str, type[Any]] = {
     "resume": Resume,
     "compare": Compare,
     "search": Search,
+    "reproduce": Reproduce,
     "report": Report,
     "data": Data,
     "figures": Figures,

@@ -28,6 +28,12 @@ from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings import TASKS, RunConfig
 
 S = TypeVar("S")
+_YES_OR_NO = {
+    each.name.replace("_", "-") for kind in TASKS.values() for each in dataclasses.fields(kind) if each.type == "bool"
+}
+SWITCHED = {"-h", "--help", "--quiet", "--no-tensorboard"} | {
+    f"--{start}{name}" for name in _YES_OR_NO for start in ("", "no-")
+}
 
 
 @dataclass(frozen=True)
@@ -144,7 +150,7 @@ def glance(args: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         name, equals, value = each.partition("=")
         if not each.startswith("-"):
             words.append(each)
-        elif equals or each in ("-h", "--help", "--quiet", "--no-tensorboard"):
+        elif equals or each in SWITCHED:
             flags[name] = value
         else:
             flags[name] = next(rest, "")

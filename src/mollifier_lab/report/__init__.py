@@ -36,7 +36,7 @@ class Report:
 
 
 def report(folder: str | Path, out: str | Path | None = None) -> Report:
-    """Write report.html, curves.png, levels.png, table.csv and curves.csv for all runs of a folder.
+    """Write report.html, curves.png, levels.png, losses.png (where a validation loss was measured), table.csv and curves.csv for all runs of a folder.
 
     The same runs give the same bytes.
 
@@ -48,7 +48,7 @@ def report(folder: str | Path, out: str | Path | None = None) -> Report:
         LabError: If there is no run that can be read, or `out` is no folder.
     """
     from mollifier_lab.report.page import page_html
-    from mollifier_lab.report.pictures import curves_png, levels_png
+    from mollifier_lab.report.pictures import curves_png, levels_png, losses_png
     from mollifier_lab.report.tables import curves_csv, table_csv
 
     root = Path(folder)
@@ -62,6 +62,8 @@ def report(folder: str | Path, out: str | Path | None = None) -> Report:
     tasks = _by_task(found)
     rows, notes = summarise(found), [*problems, *left_out]
     pictures = {"curves.png": curves_png(tasks), "levels.png": levels_png(tasks)}
+    if losses := losses_png(tasks):
+        pictures["losses.png"] = losses
     contents = {
         "report.html": page_html(root, tasks, rows, notes, pictures).encode(),
         **pictures,

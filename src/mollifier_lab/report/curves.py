@@ -23,9 +23,17 @@ class Band:
     high: list[float]
 
 
-def series(variant: Variant) -> tuple[str, ...]:
-    """The columns that are drawn: the training loss and the task's curve."""
-    return ("train_loss", variant.settings.curve)
+def series(found: Sequence[Variant]) -> tuple[str, ...]:
+    """The columns that are drawn of a task: the training loss, the task's curve and, if it is another and was measured, the validation loss."""
+    names = ("train_loss", found[0].settings.curve)
+    measured = any("valid_loss" in row for variant in found for run in variant.runs for row in run.rows[-1:])
+    return (*names, "valid_loss") if measured and "valid_loss" not in names else names
+
+
+def epochs_per_update(variant: Variant) -> float:
+    """What part of an epoch an update is; NaN if no run says it."""
+    rows = [row for run in variant.runs for row in run.rows[-1:] if row["update"]]
+    return number(rows[0].get("epoch")) / rows[0]["update"] if rows else math.nan
 
 
 def band(runs: Sequence[Run], metric: str) -> Band:

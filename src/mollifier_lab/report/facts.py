@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from mollifier_lab.report.formats import show_metric, title
 from mollifier_lab.report.reading import Run, Variant, differing, show
 from mollifier_lab.settings import TASKS
+from mollifier_lab.tuned import Tuned
 
 
 def setting_rows(found: Sequence[Variant]) -> tuple[list[tuple[str, list[str]]], list[tuple[str, list[str]]]]:
@@ -45,6 +47,22 @@ def environment_rows(runs: Iterable[Run]) -> list[tuple[str, list[str]]]:
             (name, [value if same else f"{value} ({_runs(count)})" for value, count in sorted(counts.items())])
         )
     return found
+
+
+def tuning(tuned: Tuned) -> str:
+    """A search in a sentence: how many trials, of what, and what was chosen.
+
+    >>> tuning(Tuned("plain", 8, {"lr": (0.1, 1.0, "log")}, {"lr": 0.25}, "valid_error", 0.125, {"epochs": 2.0}))
+    '8 trials with epochs=2: lr 0.25 of 0.1 to 1 (log); validation error 12.50 % in the best trial'
+    """
+    short = ", ".join(f"{name}={show(value)}" for name, value in tuned.changes.items())
+    drawn = [
+        f"{name} {f'{tuned.chosen[name]:.4g} of ' if tuned.chosen else 'from '}{low:g} to {high:g} ({scale})"
+        for name, (low, high, scale) in tuned.ranges.items()
+    ]
+    best = f"{title(tuned.metric)} {show_metric(tuned.metric, tuned.value)} in the best trial"
+    end = best if tuned.chosen else "every trial diverged, so nothing was chosen"
+    return f"{tuned.trials} trials{f' with {short}' if short else ''}: {', '.join(drawn)}; {end}"
 
 
 def flatten(given: object, name: str = "") -> dict[str, str]:

@@ -59,6 +59,15 @@ def show_interval(metric: str, low: float, high: float) -> str:
     return f"{first.removesuffix(' %')} – {last}"
 
 
+def show_difference(metric: str, value: float) -> str:
+    """A difference of two values of a metric, with its sign.
+
+    >>> show_difference("test_error", -0.0123), show_difference("train_nll", 0.25)
+    ('-1.23 %', '+0.250')
+    """
+    return ("+" if value > 0 else "") + show_metric(metric, value)
+
+
 def show_count(value: float | None) -> str:
     """A whole number with its thousands apart.
 

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from mollifier_lab.report import curves, facts, formats
 from mollifier_lab.report.pictures import COLOURS, DASHES, MOST_LEVELS, annealed
 from mollifier_lab.report.reading import Run, Variant
-from mollifier_lab.report.summary import HEADINGS, RESAMPLES, TableRow
+from mollifier_lab.report.summary import HEADINGS, TableRow
 
 ASSETS = Path(__file__).parent / "assets"
 FAILURE_LINES = 20
@@ -62,7 +62,6 @@ def page_html(
         style=Markup((ASSETS / "page.css").read_text(encoding="utf-8")),
         scripts={name: Markup(code) for name, code in scripts.items()},
         hashes=[_hash(code) for code in scripts.values()],
-        resamples=RESAMPLES,
         points=curves.POINTS,
         quote=shlex.quote(root.resolve().name),
     )
@@ -81,7 +80,10 @@ def _section(root: Path, task: str, found: list[Variant], rows: list[TableRow]) 
         "metric": formats.title(settings.headline),
         "curve": formats.title(settings.curve),
         "target": formats.show_metric(settings.curve, settings.target),
-        "paper": any(row.paper is not None for row in rows),
+        "paper": any(row.paper is not None or row.paper_note for row in rows),
+        "baselines": list(dict.fromkeys(row.baseline for row in rows if row.baseline)),
+        "chance": formats.show_metric(settings.headline, settings.chance),
+        "tuned": [(variant.name, facts.tuning(variant.tuned)) for variant in found if variant.tuned],
         "counts": _counts(rows),
         "rows": [
             {"cells": list(zip(row.cells(), map(_key, row.keys()), strict=True)), "swatch": _swatch(index)}
@@ -129,28 +131,28 @@ def _data(found: list[Variant], rows: list[TableRow], levels: list[Variant]) -> 
     settings = found[0].settings
     metrics = [
         {"name": name, "title": formats.title(name), "percent": formats.is_percent(name)}
-        for name in curves.series(found[0])
+        for name in curves.series(found)
     ]
     return {
         "metrics": metrics,
         "headline": {"title": formats.title(settings.headline), "percent": formats.is_percent(settings.headline)},
-        "variants": [_variant(variant, row) for variant, row in zip(found, rows, strict=True)],
+        "variants": [_variant(variant, row, curves.series(found)) for variant, row in zip(found, rows, strict=True)],
         "levels": [_levels(found.index(variant), variant) for variant in levels],
     }
 
 
-def _variant(variant: Variant, row: TableRow) -> dict[str, Any]:
-    names = curves.series(variant)
+def _variant(variant: Variant, row: TableRow, names: Sequence[str]) -> dict[str, Any]:
     final = row.final
     return {
         "name": variant.name,
+        "epochs": _round(curves.epochs_per_update(variant)),
         "averaged": len(variant.averaged),
         "seeds": [{"seed": run.config.seed, "status": "diverged" if run.diverged else _WORDS[run.status],
                    "lines": [_line(run, name) for name in names]} for run in variant.runs],
         "bands": [_band(curves.band(variant.averaged, name)) for name in names],
         "final": [{"seed": run.config.seed, "value": _round(run.final)} for run in variant.done],
         "mean": _round(final.mean), "low": _round(final.low), "high": _round(final.high), "n": final.n,
-        "paper": row.paper,
+        "paper": None if row.paper_note else row.paper,  # another kind of number is not drawn beside ours
     }  # fmt: skip
 
 

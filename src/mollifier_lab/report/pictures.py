@@ -33,11 +33,31 @@ def curves_png(tasks: dict[str, list[Variant]]) -> bytes:
     figure = Figure(figsize=(10.5, 4.2 * len(tasks)), layout="constrained")
     grid = figure.subplots(len(tasks), 2, squeeze=False)
     for axes, (task, found) in zip(grid, tasks.items(), strict=True):
-        for axis, metric in zip(axes, curves.series(found[0]), strict=True):
+        for axis, metric in zip(axes, curves.series(found)[:2], strict=True):
             handles = [_curve(axis, variant, metric, index) for index, variant in enumerate(found)]
             _dress(axis, f"{task}: {formats.title(metric)}", formats.title(metric))
             if formats.is_percent(metric):
                 axis.yaxis.set_major_formatter("{x:.0%}")
+        _legend(axes[1], handles, [variant.name for variant in found])
+    figure.supxlabel("thick: mean over seeds; band: from the lowest to the highest seed; thin: each seed", fontsize=8.5)
+    return _png(figure)
+
+
+def losses_png(tasks: dict[str, list[Variant]]) -> bytes | None:
+    """A row a task whose validation loss was measured: training and validation loss over epochs; None if there is none."""
+    from matplotlib.figure import Figure
+
+    drawn = {task: found for task, found in tasks.items() if "valid_loss" in curves.series(found)}
+    if not drawn:
+        return None
+    figure = Figure(figsize=(10.5, 4.2 * len(drawn)), layout="constrained")
+    for axes, (task, found) in zip(figure.subplots(len(drawn), 2, squeeze=False), drawn.items(), strict=True):
+        for axis, metric in zip(axes, ("train_loss", "valid_loss"), strict=True):
+            handles = [
+                _curve(axis, each, metric, index, curves.epochs_per_update(each)) for index, each in enumerate(found)
+            ]
+            _dress(axis, f"{task}: {formats.title(metric)}", formats.title(metric))
+            axis.set_xlabel("epochs")
         _legend(axes[1], handles, [variant.name for variant in found])
     figure.supxlabel("thick: mean over seeds; band: from the lowest to the highest seed; thin: each seed", fontsize=8.5)
     return _png(figure)
@@ -75,14 +95,18 @@ def _end(block: int, blocks: int) -> str:
     return {0: "block 1 (at the input)", blocks - 1: f"block {blocks} (at the output)"}.get(block, "_")
 
 
-def _curve(axis: Axes, variant: Variant, metric: str, index: int) -> Line2D:
+def _curve(axis: Axes, variant: Variant, metric: str, index: int, unit: float = 1.0) -> Line2D:
+    """The lines of a variant against updates, or against what `unit` of it an update is."""
     colour, dash = style(index)
     for run in variant.runs:
         points = run.points(metric)
-        axis.plot(list(points), list(points.values()), color=colour, linestyle=dash, linewidth=0.6, alpha=0.45)
+        axis.plot(
+            [at * unit for at in points], list(points.values()), color=colour, linestyle=dash, linewidth=0.6, alpha=0.45
+        )
     mean = curves.band(variant.averaged, metric)
-    axis.fill_between(mean.updates, mean.low, mean.high, color=colour, alpha=0.16, linewidth=0)
-    return axis.plot(mean.updates, mean.mean, color=colour, linestyle=dash, linewidth=1.8)[0]
+    across = [at * unit for at in mean.updates]
+    axis.fill_between(across, mean.low, mean.high, color=colour, alpha=0.16, linewidth=0)
+    return axis.plot(across, mean.mean, color=colour, linestyle=dash, linewidth=1.8)[0]
 
 
 def style(index: int) -> tuple[str, str]:

@@ -7,12 +7,14 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from mollifier_lab.errors import LabError
 from mollifier_lab.methods import METHODS
 from mollifier_lab.runs import Row, RunFolder, Status
 from mollifier_lab.settings import TASKS, RunConfig, Settings
+from mollifier_lab.tuned import Tuned
 
 TAIL = 8192  # bytes of a failure that are read, from its end
 
@@ -67,6 +69,11 @@ class Run:
         """The table's metric of the weights with the best value of the curve."""
         return self._metric("best")
 
+    @property
+    def counted(self) -> float:
+        """`final` as a mean counts it: a run that diverged has learnt nothing, and is worth as much as chance."""
+        return self.config.settings.chance if math.isnan(self.final) else self.final
+
     def _metric(self, which: str) -> float:
         found = self.result.get(which)
         return number(found.get(self.config.settings.headline)) if isinstance(found, dict) else math.nan
@@ -86,6 +93,7 @@ class Variant:
         method: The method's name.
         settings: Those of all its runs.
         runs: In the order of their seeds.
+        tuned: The search that chose some of the settings, if there was one.
     """
 
     task: str
@@ -93,11 +101,17 @@ class Variant:
     method: str
     settings: Settings
     runs: list[Run] = field(default_factory=list)
+    tuned: Tuned | None = None
 
     @property
     def done(self) -> list[Run]:
         """The runs that are done."""
         return [run for run in self.runs if run.status == "done"]
+
+    @property
+    def study(self) -> Path:
+        """The folder of the comparison, which has a folder for each variant with a folder for each seed."""
+        return self.runs[0].folder.path.parent.parent
 
     @property
     def averaged(self) -> list[Run]:
@@ -138,13 +152,13 @@ def _tail(folder: RunFolder) -> str:
         return file.read().decode(errors="replace").strip()
 
 
-def variants(runs: Iterable[Run]) -> tuple[list[Variant], list[str]]:
+def variants(given: Iterable[Run]) -> tuple[list[Variant], list[str]]:
     """Runs grouped by task, label, method and settings, in the order of the tasks and methods; and what was left out.
 
     Of two runs with the same seed one says nothing that the other does not: the one that is further is kept.
     """
     groups: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
-    for run in runs:
+    for run in given:
         config = run.config
         groups[config.task, list(METHODS).index(config.method), config.title, dataclasses.astuple(config.settings)].append(run)  # fmt: skip
     found: list[Variant] = []
@@ -152,7 +166,13 @@ def variants(runs: Iterable[Run]) -> tuple[list[Variant], list[str]]:
     order = list(TASKS)
     for key in sorted(groups, key=lambda key: (order.index(key[0]), *key[1:3], repr(key[3]))):
         config = groups[key][0].config
-        found.append(Variant(config.task, config.title, config.method, config.settings, _by_seed(groups[key], notes)))
+        runs = _by_seed(groups[key], notes)
+        try:
+            tuned = Tuned.read(runs[0].folder.path.parent)
+        except LabError as error:
+            tuned = None
+            notes.append(str(error))
+        found.append(Variant(config.task, config.title, config.method, config.settings, runs, tuned))
     for task in TASKS:
         _tell_apart([variant for variant in found if variant.task == task])
     return found, notes

@@ -5,68 +5,23 @@ from __future__ import annotations
 import math
 import statistics
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from mollifier_lab.methods import METHODS
-from mollifier_lab.report.formats import NONE, show_count, show_interval, show_metric, show_seconds
+from mollifier_lab.report.estimates import Estimate as Estimate, estimate as estimate, paired
+from mollifier_lab.report.formats import NONE, show_count, show_difference, show_interval, show_metric, show_seconds
 from mollifier_lab.report.reading import Run, Variant, number, read, variants
 from mollifier_lab.runs import RunFolder
+from mollifier_lab.settings.reported import in_paper, reported
 
-RESAMPLES = 9999
-HEADINGS = ("variant", "final", "95 % interval", "paper", "best", "updates to target", "seeds", "time", "updates/s")
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds.
-
-    Attributes:
-        mean: Of the finite values; NaN if there is none.
-        low: Start of the 95 % interval; NaN where `n` is below 2.
-        high: Its end.
-        n: Values that the mean is of.
-    """
-
-    mean: float
-    low: float
-    high: float
-    n: int
-
-
-def estimate(values: Iterable[float]) -> Estimate:
-    """The mean and its 95 % bootstrap interval (BCa; by percentiles where BCa is not defined).
-
-    >>> estimate([0.25, 0.25])
-    Estimate(mean=0.25, low=0.25, high=0.25, n=2)
-    >>> estimate([0.5]).low
-    nan
-    """
-    finite = [value for value in values if math.isfinite(value)]
-    if not finite:
-        return Estimate(math.nan, math.nan, math.nan, 0)
-    mean = statistics.fmean(finite)
-    if len(finite) == 1:
-        return Estimate(mean, math.nan, math.nan, 1)
-    if min(finite) == max(finite):
-        return Estimate(finite[0], finite[0], finite[0], len(finite))
-    low, high = _bootstrap(finite, "BCa")
-    if math.isnan(low) or math.isnan(high):
-        low, high = _bootstrap(finite, "percentile")
-    return Estimate(mean, low, high, len(finite))
-
-
-def _bootstrap(values: list[float], method: str) -> tuple[float, float]:
-    import numpy as np
-    from scipy.stats import bootstrap  # type: ignore[import-untyped]
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scipy says that BCa is not defined here: the NaN says it, too
-        found = bootstrap(
-            (values,), np.mean, n_resamples=RESAMPLES, method=method, rng=np.random.default_rng(0)
-        ).confidence_interval
-    # a mean lies between its values: what is outside is rounding
-    return max(float(found.low), min(values)), min(float(found.high), max(values))
+HEADINGS = (
+    "variant", "final", "95 % interval", "difference to baseline", "tuned", "paper", "best", "updates to target", "seeds", "time",
+    "updates/s",
+)  # fmt: skip
+NOT_FULL = "full size only"
 
 
 @dataclass(frozen=True)
@@ -79,7 +34,8 @@ class TableRow:
         method: The method's name.
         metric: What `final`, `best` and `paper` measure; the lower, the better.
         done: Seeds that are done, the diverged ones included.
-        diverged: Those of them whose loss or metric was not finite in the end.
+        diverged: Those of them whose loss or metric was not finite in the end; each counts as `chance`.
+        chance: The metric of a network that knows nothing.
         failed: Seeds that ended with an error.
         running: Seeds that have started and are neither done nor failed.
         final: At the end of the run.
@@ -90,7 +46,11 @@ class TableRow:
         updates_to_target: Median over `done`; infinite if less than half of them reached it, NaN if none is done.
         seconds: Mean wall-clock time of the runs that did not diverge.
         updates_per_second: Mean over the same runs.
-        paper: What the paper reports for the method, or None.
+        paper: What the paper reports for the method in a setting of this size, or None.
+        paper_note: How the paper's number differs from `final`; or that there is one, of the full size alone.
+        baseline: The variant that differences are taken to: of those that anneal nothing, the one with the best mean; empty without one.
+        difference: `final` minus the baseline's, seed by seed; None for the baseline itself, or without one.
+        tuned: What a search has chosen, and on how many trials; empty: nothing.
     """
 
     task: str
@@ -99,6 +59,7 @@ class TableRow:
     metric: str
     done: int
     diverged: int
+    chance: float
     failed: int
     running: int
     final: Estimate
@@ -110,6 +71,10 @@ class TableRow:
     seconds: float
     updates_per_second: float
     paper: float | None
+    paper_note: str = ""
+    baseline: str = ""
+    difference: Estimate | None = None
+    tuned: str = ""
 
     @property
     def seeds(self) -> str:
@@ -121,8 +86,8 @@ class TableRow:
     @property
     def interval(self) -> str:
         """The interval of `final`, or why there is none."""
-        if self.final.n < 2:
-            return NONE if self.final.n == 0 else "n=1: no interval"
+        if self.final.n < 2 or self.diverged == self.done:
+            return NONE if self.diverged == self.done else "n=1: no interval"
         return show_interval(self.metric, self.final.low, self.final.high)
 
     @property
@@ -135,28 +100,54 @@ class TableRow:
 
     @property
     def average(self) -> str:
-        """The mean of `final`, with the number of values where it is not that of the runs that are done."""
-        if self.final.n == 0:
-            return "diverged" if self.diverged else NONE
-        few = f" (n={self.final.n})" if self.final.n != self.done else ""
-        return show_metric(self.metric, self.final.mean) + few
+        """The mean of `final`, and how many of the runs in it diverged."""
+        if not self.done:
+            return NONE
+        if self.diverged == self.done:
+            return "diverged"
+        lost = (
+            f" ({self.diverged} of {self.done} diverged, as {show_metric(self.metric, self.chance)})"
+            if self.diverged
+            else ""
+        )
+        return show_metric(self.metric, self.final.mean) + lost
+
+    @property
+    def against(self) -> str:
+        """The difference to the baseline, with its interval."""
+        if self.difference is None:
+            return "the baseline" if self.baseline == self.variant else NONE
+        found = self.difference
+        if not found.n:
+            return "no seed in common"
+        interval = f"{show_interval(self.metric, found.low, found.high)}; " if found.n > 1 else ""
+        return f"{show_difference(self.metric, found.mean)} ({interval}n={found.n})"
+
+    @property
+    def reported(self) -> str:
+        """The paper's number with what must be said about it."""
+        if self.paper is None:
+            return self.paper_note or NONE
+        return show_metric(self.metric, self.paper) + (f" ({self.paper_note})" if self.paper_note else "")
 
     def cells(self) -> tuple[str, ...]:
         """As text, under `HEADINGS`."""
         rate = NONE if math.isnan(self.updates_per_second) else f"{self.updates_per_second:,.3g}"
         if self.updates_per_second >= 1000:
             rate = show_count(self.updates_per_second)
-        best, paper = show_metric(self.metric, self.best.mean), show_metric(self.metric, self.paper)
-        if self.best.n not in (0, self.final.n):  # runs that diverged have a best, too
-            best += f" (n={self.best.n})"
-        time = show_seconds(self.seconds)
-        return (self.variant, self.average, self.interval, paper, best, self.to_target, self.seeds, time, rate)
+        return (
+            self.variant, self.average, self.interval, self.against, self.tuned or NONE, self.reported,
+            show_metric(self.metric, self.best.mean), self.to_target, self.seeds, show_seconds(self.seconds), rate,
+        )  # fmt: skip
 
     def keys(self) -> tuple[str | float, ...]:
         """What each cell is sorted by; NaN goes last."""
         paper = math.nan if self.paper is None else self.paper
+        difference = (
+            0.0 if self.baseline == self.variant else math.nan if self.difference is None else self.difference.mean
+        )
         return (
-            self.variant, self.final.mean, self.final.low, paper, self.best.mean,
+            self.variant, self.final.mean, self.final.low, difference, float(bool(self.tuned)), paper, self.best.mean,
             self.updates_to_target, self.done, self.seconds, self.updates_per_second,
         )  # fmt: skip
 
@@ -179,15 +170,32 @@ def table(runs: Iterable[RunFolder]) -> list[TableRow]:
 
 
 def summarise(found: Sequence[Variant]) -> list[TableRow]:
-    """A row for each variant."""
-    return [_row(variant) for variant in found]
+    """A row for each variant. Differences are taken within a study: to the best of its variants that anneal nothing."""
+    groups: dict[tuple[str, Path], list[Variant]] = defaultdict(list)
+    for variant in found:
+        groups[variant.task, variant.study].append(variant)
+    best = {key: _baseline(group) for key, group in groups.items()}
+    return [_row(variant, best[variant.task, variant.study]) for variant in found]
 
 
-def _row(variant: Variant) -> TableRow:
+def _baseline(found: Sequence[Variant]) -> Variant | None:
+    plain = [variant for variant in found if not METHODS[variant.method].annealed and variant.done]
+    return min(plain, key=lambda variant: statistics.fmean(_finals(variant).values()), default=None)
+
+
+def _finals(variant: Variant) -> dict[int, float]:
+    return {run.config.seed: run.counted for run in variant.done}
+
+
+def _row(variant: Variant, baseline: Variant | None) -> TableRow:
     done, settings = variant.done, variant.settings
     reached = [first_at(run, settings.curve, settings.target) for run in done]
     status = [run.status for run in variant.runs]
     whole = [run for run in done if not run.diverged] or done
+    # a variant with settings of its own is a control of ours, not what the paper reports
+    own = variant.name == METHODS[variant.method].title
+    numbers = reported(settings, variant.method) if own else None
+    elsewhere = NOT_FULL if own and variant.method in in_paper(type(settings)) else ""
     return TableRow(
         task=variant.task,
         variant=variant.name,
@@ -195,18 +203,22 @@ def _row(variant: Variant) -> TableRow:
         metric=settings.headline,
         done=len(done),
         diverged=sum(run.diverged for run in done),
+        chance=settings.chance,
         failed=status.count("failed"),
         running=status.count("started"),
-        final=estimate(run.final for run in done),
-        best=estimate(run.best for run in done),
+        final=estimate(_finals(variant).values()),
+        best=estimate(settings.chance if math.isnan(run.best) else run.best for run in done),
         curve=settings.curve,
         target=settings.target,
         reached=sum(map(math.isfinite, reached)),
         updates_to_target=statistics.median(reached) if reached else math.nan,
         seconds=_mean(whole, "seconds"),
         updates_per_second=_mean(whole, "updates_per_second"),
-        # a variant with settings of its own is a control of ours, not what the paper reports
-        paper=settings.paper.get(variant.method) if variant.name == METHODS[variant.method].title else None,
+        paper=numbers.values[variant.method] if numbers else None,
+        paper_note=numbers.note if numbers else elsewhere,
+        baseline=baseline.name if baseline else "",
+        difference=paired(_finals(variant), _finals(baseline)) if baseline not in (None, variant) else None,
+        tuned=variant.tuned.summary if variant.tuned else "",
     )
 
 

@@ -20,11 +20,15 @@ def table_csv(rows: Iterable[TableRow]) -> str:
     lines: list[dict[str, object]] = [
         {
             "task": row.task, "variant": row.variant, "method": row.method, "metric": row.metric,
-            "done": row.done, "diverged": row.diverged, "failed": row.failed, "unfinished": row.running,
+            "done": row.done, "diverged": row.diverged, "diverged_as": row.chance, "failed": row.failed, "unfinished": row.running,
             "final_mean": row.final.mean, "final_low": row.final.low, "final_high": row.final.high, "final_n": row.final.n,
             "best_mean": row.best.mean, "best_low": row.best.low, "best_high": row.best.high, "best_n": row.best.n,
+            "baseline": row.baseline, "difference": row.difference and row.difference.mean,
+            "difference_low": row.difference and row.difference.low, "difference_high": row.difference and row.difference.high,
+            "difference_n": row.difference and row.difference.n, "tuned": row.tuned,
             "target_metric": row.curve, "target": row.target, "reached": row.reached, "updates_to_target": row.updates_to_target,
             "seconds": row.seconds, "updates_per_second": row.updates_per_second, "paper": row.paper,
+            "paper_note": row.paper_note,
         }
         for row in rows
     ]  # fmt: skip

@@ -16,6 +16,7 @@ from typing import Any
 
 from mollifier_lab.errors import LabError, did_you_mean, pick
 from mollifier_lab.methods import Method, method_for
+from mollifier_lab.settings.applies import refuse_idle
 from mollifier_lab.settings.base import KNOBS as KNOBS, Range as Range, Settings as Settings
 from mollifier_lab.settings.characters import Characters as Characters
 from mollifier_lab.settings.cifar10 import Cifar10 as Cifar10
@@ -23,6 +24,7 @@ from mollifier_lab.settings.mnist import Mnist as Mnist
 from mollifier_lab.settings.parity import Parity as Parity
 from mollifier_lab.settings.pentomino import Pentomino as Pentomino
 from mollifier_lab.settings.ptb import Ptb as Ptb
+from mollifier_lab.settings.recurrent import RecurrentSettings as RecurrentSettings
 
 TASKS: dict[str, type[Settings]] = {
     "parity": Parity,
@@ -62,9 +64,11 @@ class RunConfig:
     settings: Settings
     preset: str = "paper"
     label: str = ""
+    trial: bool = False
+    """Of a search: the test set is never looked at."""
 
     def __post_init__(self) -> None:
-        method_for(self.method, self.task)
+        refuse_idle(method_for(self.method, self.task), self.settings)
         if self.seed < 0:
             raise LabError(f"seed={self.seed}: expected a whole number >= 0")
 
@@ -87,7 +91,10 @@ class RunConfig:
 
     def to_json(self) -> str:
         """As a file: readable, and read back by `from_json`."""
-        return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=2) + "\n"
+        facts = dataclasses.asdict(self)
+        if not self.trial:  # as files were before there were trials
+            del facts["trial"]
+        return json.dumps({"format": FORMAT, **facts}, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> RunConfig:
@@ -100,6 +107,7 @@ class RunConfig:
             found = json.loads(text)
             settings = found["settings"]
             rest = {name: found[name] for name in ("task", "method", "seed", "preset", "label")}
+            rest["trial"] = found.get("trial") is True
         except (ValueError, KeyError, TypeError) as error:
             raise LabError(f"this is not the config of a run ({error!r})") from None
         if found.get("format") != FORMAT:

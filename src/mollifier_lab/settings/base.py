@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from mollifier_lab.errors import LabError
+from mollifier_lab.settings.reported import Reported
 
 Schedule = Literal["exponential", "linear", "square_root", "cosine"]
 Optimizer = Literal["sgd", "nesterov", "rmsprop", "adam"]
+Push = Literal["paper", "odds"]
 Range = tuple[float, float, Literal["log", "linear"]]
 
 # Drawn for every method that has the knob, whatever the task; the ranges are wide on purpose.
@@ -27,15 +29,18 @@ class Settings:
     """How a network is trained; a task adds its own.
 
     Every class variable is a fact about the task: the metric of its curve and of its table (all of them: the lower, the better), the target
-    of 'updates to reach', what the paper reports (by method, as the table's metric), its presets, and what a search draws.
+    of 'updates to reach', the table's value of a network that knows nothing (a diverged run counts as that), what the paper reports, its
+    presets, and what a search draws (of the methods' own knobs, where `KNOBS` does not fit the task).
     """
 
     curve: ClassVar[str]
     headline: ClassVar[str]
     target: ClassVar[float]
-    paper: ClassVar[dict[str, float]] = {}
+    chance: ClassVar[float]
+    paper: ClassVar[tuple[Reported, ...]] = ()
     presets: ClassVar[dict[str, dict[str, object]]]
     search: ClassVar[dict[str, Range]]
+    knobs: ClassVar[dict[str, Range]] = {}
     summary: ClassVar[str]
 
     optimizer: Optimizer = "nesterov"
@@ -45,7 +50,7 @@ class Settings:
     momentum: float = 0.9
     """Of SGD and RMSProp."""
     weight_decay: float = 0.0
-    """Of the optimiser."""
+    """Of the optimiser; it leaves alone what mollification adds: the a of activations, and projections."""
     clip: float = 0.0
     """Gradients are scaled to at most this norm; 0: never."""
     batch: int = 128
@@ -60,6 +65,10 @@ class Settings:
     """Updates between two checkpoints; 0: at each evaluation."""
     gain: float = 1.0
     """Factor on the initial weights (Glorot)."""
+    converged: float = 0.0
+    """The run ends once the metric of its curve is at or below this and annealing is over; 0: never before its time."""
+    flush_denormal: bool = True
+    """Take numbers too small for full precision as 0, on CPUs: plain deep networks make many, and they are slow."""
 
     schedule: Schedule = "exponential"
     """How the levels are annealed."""
@@ -67,12 +76,22 @@ class Settings:
     """Constant of the exponential schedule: the larger, the slower."""
     horizon: float = 0.0
     """Updates after which annealing is to end; 0: k decides (the other schedules need it)."""
+    v: Literal["train", "valid", "one"] = "train"
+    """Whose moving average drives annealing: the training loss, the validation loss as last evaluated, or 1 throughout. Only for annealed methods."""
     loss_average: float = 0.99
-    """Decay of the moving average of the loss that drives annealing; 0 fixes v to 1."""
+    """Decay of that average, an update; 0 fixes v to 1."""
     stop_at: float = -1.0
     """Annealing ends when the levels sum to this; negative: 0.05 a block; 0: never."""
+    then: Literal["plain", "hold"] = "plain"
+    """What happens when annealing ends: all levels go to 0, or stay as they are. Only for annealed methods."""
+    p_min: float = 0.0
+    """Levels never fall below it while annealing goes on. Only for annealed methods."""
     anneal_every: int = 1
     """Updates a tick of the annealing clock."""
+    copy: bool = True
+    """Do units copy the unit below? Only for methods that have the copy, which this can take away."""
+    push: Push = "paper"
+    """How noise pushes activations: c p σ |ξ|, or by the odds, c p/(1 - p) σ |ξ|. Only for methods with noisy activations."""
     c: float = 20.0
     """Factor on the noise of activations."""
     survival: float = 0.5
@@ -94,11 +113,14 @@ class Settings:
                 ("epochs", "a positive number where updates is 0", self.updates > 0 or self.epochs > 0),
                 ("updates", "a whole number >= 0", self.updates >= 0),
                 ("evaluate_every", "a whole number >= 0", self.evaluate_every >= 0),
+                ("converged", "a number >= 0", self.converged >= 0),
                 ("save_every", "a whole number >= 0", self.save_every >= 0),
                 ("gain", "a positive number", self.gain > 0),
                 ("k", "a positive number", self.k > 0),
                 ("horizon", "a positive number with this schedule", self.horizon > 0 or self.schedule == "exponential"),
                 ("loss_average", "a number in [0, 1)", 0 <= self.loss_average < 1),
+                ("loss_average", "a number above 0 where v is 'valid'", self.loss_average > 0 or self.v != "valid"),
+                ("p_min", "a number in [0, 1)", 0 <= self.p_min < 1),
                 ("anneal_every", "a whole number >= 1", self.anneal_every >= 1),
                 ("c", "a number >= 0", self.c >= 0),
                 ("survival", "a number in (0, 1]", 0 < self.survival <= 1),

@@ -1,23 +1,39 @@
-"""Penn Treebank, word by word, with a stack of hard-sigmoid LSTMs in Zaremba's small setting (section 5.2)."""
+"""Penn Treebank, word by word, with a stack of hard-sigmoid LSTMs in Zaremba's small setting (section 4.2 and appendix C.5)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from mollifier_lab.settings.base import Range, Settings
+from mollifier_lab.settings.base import Range
+from mollifier_lab.settings.recurrent import RecurrentSettings
+from mollifier_lab.settings.reported import Reported
+
+_FULL = {"width": 200, "gates": "hard-sigmoid", "tokens": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ptb(Settings):
+class Ptb(RecurrentSettings):
     """Which word is next?"""
 
     summary: ClassVar[str] = "Penn Treebank word by word, 2 or 3 LSTM layers × 200"
     curve: ClassVar[str] = "valid_perplexity"
     headline: ClassVar[str] = "test_perplexity"
     target: ClassVar[float] = 150.0
-    paper: ClassVar[dict[str, float]] = {"plain": 128.4, "mollified": 123.6}
+    paper: ClassVar[tuple[Reported, ...]] = (
+        Reported(
+            {"plain": 128.4, "paper-lstm": 123.6, "mollified": 123.6}, "table", {"layers": 2} | _FULL, {"epochs": 13.0}
+        ),
+        Reported(
+            {"plain": 119.4, "paper-lstm": 115.7, "mollified": 115.7},
+            "table of the published version",
+            {"layers": 3} | _FULL,
+            {"epochs": 13.0},
+        ),
+    )
+    chance: ClassVar[float] = 10_000.0  # every word of the vocabulary alike
     search: ClassVar[dict[str, Range]] = {"lr": (0.1, 3.0, "log"), "decay": (0.4, 0.9, "linear")}
+    knobs: ClassVar[dict[str, Range]] = {"k": (0.3, 100.0, "log")}
     presets: ClassVar[dict[str, dict[str, object]]] = {
         "paper": {},
         "published": {"layers": 3},
@@ -28,8 +44,6 @@ class Ptb(Settings):
     """Recurrent layers: 2 in the paper, 3 in its published version (119.4 plain, 115.7 mollified)."""
     width: int = 200
     """Units a layer, and of the word embedding."""
-    gates: Literal["hard-sigmoid", "sigmoid"] = "hard-sigmoid"
-    """Of the LSTM."""
     tokens: int = 0
     """Words of the training text that are used; 0: all."""
     steps: int = 20
@@ -40,6 +54,8 @@ class Ptb(Settings):
     """Epochs at the full learning rate."""
     init: float = 0.1
     """Weights are drawn from U(-init, init)."""
+    carry_time: bool = False
+    """Let the position run on over the windows of a text. Only for methods with mollified gates."""
     optimizer: Literal["sgd", "nesterov", "rmsprop", "adam"] = "sgd"
     lr: float = 1.0
     momentum: float = 0.0
@@ -51,6 +67,8 @@ class Ptb(Settings):
     def checks(self) -> list[tuple[str, str, bool]]:
         names = ("layers", "width", "steps")
         return [
+            *super().checks(),
+            ("carry_time", "false where time is 'annealing'", not self.carry_time or self.time == "position"),
             *((name, "a whole number >= 1", getattr(self, name) >= 1) for name in names),
             ("tokens", "a whole number >= 0", self.tokens >= 0),
             ("decay", "a number in (0, 1]", 0 < self.decay <= 1),

@@ -69,7 +69,7 @@ class PtbTask(Task[Ptb]):
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         words, targets, keep = batch
         state = None
-        if self.carried is not None:
+        if self.carried is not None and bool(keep.any()):  # else a new stream, whose time starts anew
             state = tuple(part.to(words.device) * keep.view(1, -1, 1) for part in self.carried)
         logits, self.carried = model(words, state)
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())

@@ -66,6 +66,14 @@ def test_without_a_script_there_are_the_table_and_the_pictures(page: Page, study
             assert cell in page.text
 
 
+def test_how_sure_the_numbers_are(page: Page, study: Written) -> None:
+    assert "interval of the mean by Student's t" in page.text
+    assert "bootstrap" not in page.text
+    baseline = study.report.rows[0].baseline
+    assert f"the best variant that anneals nothing: {baseline}." in page.text
+    assert "A seed that diverged counts as 0.693" in page.text
+
+
 def test_what_failed_and_how_to_do_it_again(page: Page) -> None:
     assert page.text.count("RuntimeError: out of <memory>") == 2
     assert "mollifier compare parity --preset quick --seeds 5" in page.text

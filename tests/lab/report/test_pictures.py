@@ -1,14 +1,21 @@
 """The PNGs: opened, and found to show something."""
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib import image
 from matplotlib.colors import to_rgb
 
+from mollifier_lab.report import report
+from mollifier_lab.report.curves import epochs_per_update, series
 from mollifier_lab.report.pictures import COLOURS, levels_png, style
+from mollifier_lab.report.reading import read, variants
+from mollifier_lab.runs import find_runs
+from mollifier_lab.settings import RunConfig
 from tests.lab.report.conftest import Written
+from tests.lab.report.folders import write_lines, write_run
 
 
 def pixels(data: bytes) -> np.ndarray:
@@ -39,3 +46,22 @@ def test_without_levels_the_picture_says_so() -> None:
 
 def test_styles_do_not_repeat_too_soon() -> None:
     assert len({style(index) for index in range(28)}) == 28
+
+
+def test_losses_over_epochs_where_a_validation_loss_was_measured(tmp_path: Path, study: Written) -> None:
+    assert not (study.root / "losses.png").exists()
+    for method in ("residual", "mollified-residual"):
+        folder = write_run(tmp_path / method / "seed-0", RunConfig.make("cifar10", method, preset="quick"), rows=2)
+        rows = [
+            {"update": 40 * n, "epoch": 2.0 * n, "valid_error": 0.5, "valid_loss": 2.0 - n, "train_loss": 1.0}
+            for n in range(3)
+        ]
+        write_lines(folder / "metrics.jsonl", rows)
+    made = report(tmp_path)
+    found = pixels((tmp_path / "losses.png").read_bytes())
+    assert (found < 0.97).any(axis=2).mean() > 0.01
+    assert tmp_path / "losses.png" in made.files
+    variant = variants(read(find_runs(tmp_path))[0])[0][0]
+    assert series([variant]) == ("train_loss", "valid_error", "valid_loss")
+    assert epochs_per_update(variant) == 0.05
+    assert made.page.read_text().count('"title": "validation loss"') == 1

@@ -20,6 +20,15 @@ def test_the_table_in_full_precision(study: Written) -> None:
     for each, row in zip(found, study.report.rows, strict=True):
         assert float(each["final_mean"]) == row.final.mean
         assert (float(each["final_low"]), float(each["final_high"])) == (row.final.low, row.final.high)
+        assert each["baseline"] == row.baseline
+        found_n = row.difference.n if row.difference else 0
+        assert int(each["difference_n"] or 0) == found_n
+        if found_n > 1:
+            assert row.difference is not None
+            assert (float(each["difference"]), float(each["difference_low"])) == (
+                row.difference.mean,
+                row.difference.low,
+            )
         assert each["paper"] == ("" if row.paper is None else str(row.paper))
         assert (int(each["done"]), int(each["diverged"]), int(each["failed"]), int(each["unfinished"])) == (
             row.done, row.diverged, row.failed, row.running

@@ -9,7 +9,7 @@ from tests.lab.report.conftest import NASTY, Written
 
 
 def printed(written: Written) -> str:
-    console = Console(file=io.StringIO(), width=200)
+    console = Console(file=io.StringIO(), width=240)
     for each in terminal_tables(written.report.rows):
         console.print(each)
     return console.file.getvalue()  # type: ignore[attr-defined]
@@ -21,7 +21,10 @@ def test_the_table(study: Written) -> None:
     assert "target: training NLL ≤ 0.200" in text
     line = next(line for line in text.splitlines() if "residual + batch norm" in line)
     assert "3 done, 1 failed, 1 unfinished" in line
-    assert "0.0500" in line
+    assert "full size only" in line
+    assert "tuned" not in text  # a column that says nothing
+    assert "Student's t" in text
+    assert "baseline: " in text
 
 
 def test_one_table_a_task_and_labels_as_they_are(odd: Written) -> None:

@@ -15,7 +15,7 @@ from mollifier.nn import RecurrentOptions
 from .helpers import MODULES, packed, padded, pair, recurrent_weights_off, state_for
 
 LENGTHS = [3, 5, 1, 4]
-BAG = RecurrentOptions(copy=False)
+BAG = RecurrentOptions(copy=False, push="odds")  # the exact linear limit
 SHAPES: dict[str, dict[str, Any]] = {
     "one": {},
     "stacked": {"num_layers": 3},

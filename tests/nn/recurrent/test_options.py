@@ -41,7 +41,7 @@ def lstm_step(module: Any, x: Tensor, parts: set[str], level: float) -> Tensor:
         if "activations" not in parts:
             return torch.tanh(z)
         a = layer.a[0, number]
-        return noisy_activation(z, "tanh", level=level, a=a, c=20.0, noise="expected", push="odds")
+        return noisy_activation(z, "tanh", level=level, a=a, c=20.0, noise="expected", push="paper")
 
     h = gate(o, 1.0) * act(gate(i, 1.0) * act(g, 0), 1)
     return level * x + (1.0 - level) * h if "copy" in parts else h

@@ -18,7 +18,7 @@ KINDS = ["LSTM", "GRU"]
 
 def bag(kind: str, **options: Any) -> Any:
     """One unit that sums its inputs with the gates' weights: at level 1 its state is (1 - 1/t) state + x / t."""
-    _, module = pair(kind, 1, 1, options=RecurrentOptions(copy=False, **options))
+    _, module = pair(kind, 1, 1, options=RecurrentOptions(copy=False, push="odds", **options))
     recurrent_weights_off(module)
     with torch.no_grad():
         for name, parameter in module.named_parameters():

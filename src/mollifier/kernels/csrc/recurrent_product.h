@@ -94,7 +94,8 @@ void panel_product(int rows, int width, int depth, const Left<T>& a, const T* b,
   const int deep = evenly(depth, DEPTH), tiles = pieces(rows, tallest<T>(width));
   for (int l = 0; l < depth; l += deep, start = {c, c_row})
     for (int k = 0; k < tiles; ++k) {
-      const int r = rows * k / tiles, end = rows * (k + 1) / tiles;  // all nearly as tall: a low tile takes as long
+      // all nearly as tall: a low tile takes as long
+      const int r = int(int64_t(rows) * k / tiles), end = int(int64_t(rows) * (k + 1) / tiles);
       any_tile<T>(end - r, width, std::min(deep, depth - l), {a.data + r * a.by_row + l * a.by_depth, a.by_row, a.by_depth},
                   b + int64_t(l) * WIDTH<T>, {start.data + r * start.by_row, start.by_row}, c + r * c_row, c_row);
     }

@@ -31,7 +31,9 @@ def as_plain(module: nn.Module, rows: Tensor, hx: Any, found: State, ragged: boo
     state = None if hx is None else tuple(part.dtype for part in ((hx,) if isinstance(hx, Tensor) else hx))
     given = next(module.parameters()).dtype, rows.dtype, state
     where = rows.device.type, torch.get_autocast_dtype(rows.device.type)
-    dtypes: Dtypes = _asked(kind, bool(getattr(module, "proj_size", 0)), ragged, *where, *given)
+    dtypes: Dtypes | None = _asked(kind, bool(getattr(module, "proj_size", 0)), ragged, *where, *given)
+    if dtypes is None:
+        return found
     return tuple(part.to(dtype) for part, dtype in zip(found, dtypes, strict=True))
 
 
@@ -46,8 +48,8 @@ def _asked(
     weight: torch.dtype,
     input: torch.dtype,
     state: Dtypes | None,
-) -> Dtypes:
-    """Ask torch, by a module of the smallest size."""
+) -> Dtypes | None:
+    """Ask torch, by a module of the smallest size; None if it has no such operation on this machine."""
     size = {"proj_size": 1} if projected else {}
     module = kind(1, 2, device="meta", dtype=weight, **size).to_empty(device=device)  # draws no random numbers
     batch = () if isinstance(module, nn.RNNCellBase) else (1,)
@@ -58,8 +60,11 @@ def _asked(
         units = [1 if projected else 2, 2]
         hx = [torch.zeros(*batch, 2, n, dtype=dtype, device=device) for n, dtype in zip(units, state, strict=False)]
         hx = tuple(hx) if len(hx) == 2 else hx[0]
-    with torch.no_grad(), torch.autocast(device, target):
-        out = module(x, hx)
+    try:
+        with torch.no_grad(), torch.autocast(device, target):
+            out = module(x, hx)
+    except RuntimeError:  # e.g. a CPU for which oneDNN has no LSTM in bfloat16
+        return None
     if not batch:
         return tuple(part.dtype for part in (out if isinstance(out, tuple) else (out,)))
     rows, final = out

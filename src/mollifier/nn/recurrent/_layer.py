@@ -36,7 +36,8 @@ class RecurrentOptions:
         copy: Copy the layer below, unit by unit?
         copy_mask: Draw the copied units anew at every ``"step"``, or once for a whole ``"sequence"``.
         unbiased_gates: Mix the gate with its target instead of pushing it, see `mollifier.functional.noisy_gate`.
-        push: ``"odds"`` (the tangent exactly at level 1) or ``"paper"``, see `mollifier.functional.noisy_activation`.
+        push: ``"paper"``, or ``"odds"``: the tangent exactly at level 1, for the exact linear limit; training with it can explode,
+            since the state of a linear recurrence is unbounded. See `mollifier.functional.noisy_activation`.
         time: What t is in the gates' 1/t: the ``"position"`` in the sequence, or the ``"annealing"`` step.
         carry_time: Let the position run on over the calls of a stream (those with a state given); else it starts at 1.
         time_cap: t never exceeds it; None for no cap.
@@ -50,7 +51,7 @@ class RecurrentOptions:
     copy: bool = True
     copy_mask: Literal["step", "sequence"] = "step"
     unbiased_gates: bool = False
-    push: Push = "odds"
+    push: Push = "paper"
     time: Literal["position", "annealing"] = "position"
     carry_time: bool = False
     time_cap: int | None = None
@@ -59,7 +60,7 @@ class RecurrentOptions:
     projection: Projection = "auto"
 
     def __post_init__(self) -> None:
-        allowed = {"copy_mask": ("step", "sequence"), "time": ("position", "annealing"), "push": ("odds", "paper")}
+        allowed = {"copy_mask": ("step", "sequence"), "time": ("position", "annealing"), "push": ("paper", "odds")}
         allowed |= {"projection": ("auto", "always")}
         for name, values in allowed.items():
             if getattr(self, name) not in values:

@@ -65,9 +65,12 @@
     Plotly.react(id, traces, { ...base, ...layout }, config);
   }
 
-  const horizontal = (state) => axis(state.x === "updates" ? "updates" : "seconds of wall-clock", { rangemode: "tozero", showgrid: false });
+  const AXES = { updates: "updates", epochs: "epochs", seconds: "seconds of wall-clock" };
+  const horizontal = (state) => axis(AXES[state.x], { rangemode: "tozero", showgrid: false });
   const vertical = (metric, state) => axis("", { type: state.log ? "log" : "linear", tickformat: metric.percent ? "~%" : "~g", nticks: 7 });
-  const unit = (state) => (state.x === "updates" ? "update %{x:,}" : "%{x:,.1f} s");
+  const unit = (state) => ({ updates: "update %{x:,}", epochs: "epoch %{x:,.4~g}", seconds: "%{x:,.1f} s" })[state.x];
+  // epochs are updates on another scale
+  const across = (of, points, state) => (state.x === "epochs" ? points.updates.map((at) => at * of.epochs) : points[state.x]);
   const amount = (metric, name) => (metric.percent ? `%{${name}:.2%}` : `%{${name}:.3~g}`);
 
   // The band, the mean on it, and a thin line for each seed, of one variant in one metric.
@@ -75,13 +78,13 @@
     const of = task.variants[variant], metric = task.metrics[place], band = of.bands[place];
     const colour = css(`--c${variant % COLOURS}`), dash = DASHES[Math.floor(variant / COLOURS) % DASHES.length];
     const name = plain(of.name), value = amount(metric, "y");
-    const edge = { x: band[state.x], mode: "lines", line: { width: 0 }, hoverinfo: "skip" };
+    const edge = { x: across(of, band, state), mode: "lines", line: { width: 0 }, hoverinfo: "skip" };
     const thin = !state.seeds ? [] : of.seeds.map((seed) => ({
-      x: seed.lines[place][state.x], y: seed.lines[place].values, mode: "lines", line: { color: fade(colour, 0.5), width: 0.8, dash },
+      x: across(of, seed.lines[place], state), y: seed.lines[place].values, mode: "lines", line: { color: fade(colour, 0.5), width: 0.8, dash },
       hovertemplate: `${unit(state)}: ${value}<extra>${name}, seed ${seed.seed} (${seed.status})</extra>`,
     }));
     const mean = {
-      x: band[state.x], y: band.mean, mode: "lines", name, line: { color: colour, width: 2.4, dash },
+      x: across(of, band, state), y: band.mean, mode: "lines", name, line: { color: colour, width: 2.4, dash },
       hovertemplate: `${unit(state)}: ${value}<extra>${name}, mean of ${of.averaged}</extra>`,
     };
     return [{ ...edge, y: band.low }, { ...edge, y: band.high, fill: "tonexty", fillcolor: fade(colour, 0.15) }, ...thin, mean];
@@ -118,7 +121,7 @@
 
   function drawLevels(task, state) {
     task.levels.forEach((each, place) => {
-      const count = each.blocks.length, x = each[state.x];
+      const count = each.blocks.length, x = across(task.variants[each.variant], each, state);
       const traces = each.blocks.map((y, block) => ({
         x, y, mode: "lines", line: { color: ramp(count > 1 ? block / (count - 1) : 1), width: count > 20 ? 1.2 : 2 },
         hovertemplate: `${unit(state)}: level %{y:.3f}<extra>block ${block + 1} of ${count}</extra>`,
@@ -146,6 +149,7 @@
     const timed = task.variants.some((of) => of.seeds.some((seed) => seed.lines[0].seconds.some((each) => each !== null)));
     const choices = section.querySelectorAll("[data-set]");
     for (const button of choices) {
+      if (button.dataset.value === "epochs" && task.variants.some((of) => of.epochs === null)) Object.assign(button, { disabled: true, title: "the runs do not say how long an epoch is" });
       if (button.dataset.value === "seconds" && !timed) Object.assign(button, { disabled: true, title: "the runs have no clock.jsonl" });
       button.addEventListener("click", () => {
         state.x = button.dataset.value;

@@ -18,23 +18,14 @@ from torch import Tensor, nn
 
 from mollifier.activations import activation
 from mollifier.convert import mollify
+from mollifier.figures._layer import mollified_layer as mollified_layer
+from mollifier.figures._style import BLUE, GREY, INK, RED, bare, new_figure
+from mollifier.figures._variance import noise_variance as noise_variance
 from mollifier.functional import noisy_activation
 from mollifier.landscape import Surface, surfaces
 from mollifier.landscape._lab import lab
 from mollifier.schedules import cosine, exponential, linear, square_root
 from mollifier.smoothing import draw_noise, mollified_loss
-
-INK, BLUE, RED, GREY = "#222222", "#1f6f8b", "#b0413e", "#9a9a9a"
-
-
-def _figure(width: float, height: float) -> Any:
-    return lab("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
-
-
-def _bare(axes: Any) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(GREY)
 
 
 def continuation(sigmas: Sequence[float] = (2.0, 1.0, 0.6, 0.0), samples: int = 6000) -> Any:
@@ -47,7 +38,7 @@ def continuation(sigmas: Sequence[float] = (2.0, 1.0, 0.6, 0.0), samples: int = 
 
     noise = draw_noise(samples, generator=torch.Generator().manual_seed(0))
     colours = lab("matplotlib").colormaps["viridis"](torch.linspace(0.85, 0.0, len(sigmas)).tolist())
-    figure = _figure(6.4, 4.2)
+    figure = new_figure(6.4, 4.2)
     axes = figure.subplots()
     shift, at, before = 1.5, 0, None
     for number, (sigma, colour) in enumerate(zip(sigmas, colours, strict=True)):
@@ -66,7 +57,7 @@ def continuation(sigmas: Sequence[float] = (2.0, 1.0, 0.6, 0.0), samples: int = 
         before = (float(x[at]), float(curve[at]))
         axes.plot(*before, "o", color=RED, markersize=6)
     axes.set(xlabel="parameter", ylabel="loss", xticks=[], yticks=[], xlim=(-6.2, 10.6))
-    _bare(axes)
+    bare(axes)
     return figure
 
 
@@ -85,7 +76,7 @@ def linearisation(c: float = 20.0) -> Any:
     act = activation("sigmoid")
     x = torch.linspace(-8.0, 8.0, 401, dtype=torch.float64)
     f, u = act.f(x), act.u(x)
-    figure = _figure(9.4, 3.7)
+    figure = new_figure(9.4, 3.7)
     left, right = figure.subplots(1, 2)
     left.fill_between(x, (f - 0.5).abs(), (u - 0.5).abs(), color=BLUE, alpha=0.12, linewidth=0)
     left.plot(x, (u - 0.5).abs(), "--", color=GREY, linewidth=1.6, label="|u*(x)| = |0.25 x|")
@@ -105,7 +96,7 @@ def linearisation(c: float = 20.0) -> Any:
     right.set_title(f"b) the push (a = 1, c = {c:g})", fontsize=11)
     for axes in (left, right):
         axes.set(xlabel="x", xlim=(-8, 8))
-        _bare(axes)
+        bare(axes)
     # where the curves leave room
     left.legend(frameon=False, fontsize=9, loc="upper center")
     right.legend(frameon=False, fontsize=8, loc="upper left")
@@ -123,7 +114,7 @@ def _arrows(axes: Any, at: Sequence[float], start: Callable[[Tensor], Tensor], e
 def schedules(horizon: int = 500, ks: Sequence[float] = (10.0, 50.0, 100.0), layers: int = 6) -> Any:
     """The annealing schedules: the paper's for several k, the others, and how lower layers go first."""
     t = torch.arange(horizon + 1).tolist()
-    figure = _figure(10.2, 3.2)
+    figure = new_figure(10.2, 3.2)
     panels = figure.subplots(1, 3, sharey=True)
     pick = lab("matplotlib").colormaps["viridis"]
     for k, colour in zip(ks, pick(torch.linspace(0.0, 0.8, len(ks)).tolist()), strict=True):
@@ -141,7 +132,7 @@ def schedules(horizon: int = 500, ks: Sequence[float] = (10.0, 50.0, 100.0), lay
     for axes in panels:
         axes.set(xlabel="update t", xlim=(0, horizon), ylim=(0, 1.02))
         axes.legend(frameon=False, fontsize=9)
-        _bare(axes)
+        bare(axes)
     panels[0].set_ylabel("level p")
     return figure
 
@@ -151,7 +142,7 @@ def loss_surface(found: Sequence[Surface] | None = None, *, points: int = 41, sp
     if found is None:
         found = spiral_surfaces(points=points, span=span)
     lab("mpl_toolkits.mplot3d")
-    figure = _figure(2.6 * len(found), 4.6)
+    figure = new_figure(2.6 * len(found), 4.6)
     for number, one in enumerate(found):
         first, second = torch.meshgrid(one.axis, one.axis, indexing="ij")
         height = one.values.clamp(max=float(one.values.median()) * 4.0)  # walls would hide the ground
@@ -201,6 +192,8 @@ FIGURES: dict[str, Callable[[], Any]] = {
     "linearisation": linearisation,
     "schedules": schedules,
     "loss-surface": loss_surface,
+    "layer": mollified_layer,
+    "noise-variance": noise_variance,
 }
 
 

@@ -1,0 +1,238 @@
+"""The Annealer: from level 1 to level 0, driven by the loss."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from mollifier.anneal._average import LossAverage
+from mollifier.anneal._path import Path
+from mollifier.anneal._state import check_restorable, load, save
+from mollifier.convert import restore
+from mollifier.convert._levels import mollified_groups
+from mollifier.convert._optimizer import check_optimizer
+from mollifier.nn._gradients import keep_gradients
+from mollifier.nn._levelled import check_level
+from mollifier.schedules import BUILT_IN, check_settings
+
+POLL = 100  # on an accelerator the host asks this seldom whether annealing has ended
+
+
+class Annealer(Path):
+    """Anneals the levels of a mollified model. Call `step` once per update.
+
+        >>> import mollifier, torch
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sigmoid(), torch.nn.Linear(4, 1))
+        >>> annealer = mollifier.Annealer(mollifier.mollify(model), k=10.0)
+        >>> for loss in (0.7, 0.6, 0.5):
+        ...     annealer.step(loss)
+        >>> annealer
+        Annealer('exponential', k=10, updates=3, v=0.599, levels=[0.864], finished=False)
+
+    It starts from the levels that the model has: each stays where it is until the schedule has come down to it. The levels are written
+    into the model's buffers. Nothing of that waits for an accelerator, except for a look every hundred updates whether
+    annealing has ended, and for schedules of the user's own.
+
+    Args:
+        model: A mollified model, also wrapped or compiled.
+        schedule: ``"exponential"`` (the paper's), ``"linear"``, ``"square_root"``, ``"cosine"``, or any function
+            ``(t, layer, layers, v) -> p`` of numbers.
+        k: Constant of the exponential schedule: the larger, the slower. 100 if neither it nor a horizon is given.
+        horizon: The update at which annealing ends, whatever the losses were. The exponential schedule solves k for it at the first
+            loss that it sees, which it then waits for once; the loss bends its path by a factor of e at most.
+        p_min: Levels never fall below this; without a horizon annealing ends when all have come down to it, if not before.
+        loss_average: Decay of the moving average v of the loss; None fixes v to 1.
+        stop_at: δ: annealing ends when the levels sum to this. By default 0.05 per block, or at the horizon. 0: never.
+        then: What happens then. ``"plain"``: all levels go to 0; ``"hold"``: they stay; ``"restore"``: `restore` the model, in place.
+        every: Updates per tick of the clock t, and between two changes of the levels; a loss is averaged at every update.
+        distributed: Average the loss over all ranks, where torch.distributed runs.
+        guard: Guard against spikes of the loss: it counts as at most 10 times its average, and a level that has fallen comes
+            back up by a little at most. False: the paper's formula to the letter.
+        optimizer: With ``then="restore"``: the optimiser that the added parameters are taken out of.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        schedule: str | Callable[[float, int, int, float], float] = "exponential",
+        *,
+        k: float | None = None,
+        horizon: float | None = None,
+        p_min: float = 0.0,
+        loss_average: float | None = 0.99,
+        stop_at: float | None = None,
+        then: Literal["plain", "hold", "restore"] = "plain",
+        every: int = 1,
+        distributed: bool = True,
+        guard: bool = True,
+        optimizer: torch.optim.Optimizer | None = None,
+    ) -> None:
+        self._groups = mollified_groups(model, "Annealer")
+        layers = len(self._groups)
+        name = next((key for key, function in BUILT_IN.items() if schedule in (key, function)), None)
+        check_settings(schedule, name, k, horizon, loss_average, stop_at, then, every, layers)
+        check_level(p_min)
+        if then == "restore":
+            check_restorable(model)
+            check_optimizer(model, optimizer, "Annealer")
+        elif optimizer is not None:
+            raise ValueError('optimizer=… is for then="restore", which takes the added parameters out of it')
+        self._model, self._optimizer = model, optimizer
+        self.updates = 0
+        self._ended = self._restored = False
+        start = torch.stack([group[0].level.detach() for group in self._groups])
+        super().__init__(schedule if name is None else name, k, horizon, p_min, stop_at, int(every), guard, start)
+        self.then = then
+        self._on_host = start.device.type == "cpu"  # asking it costs nothing
+        self._average = LossAverage(
+            loss_average, start, negative=name != "exponential", guard=guard, distributed=distributed
+        )
+        self._done = torch.zeros_like(start[0])  # on the device: 1 when annealing has ended
+        self._levels = start
+        self._write()
+        keep_gradients(model)
+
+    def step(self, loss: Tensor | float | None = None) -> None:
+        """Count an update, average its loss in, and set the levels.
+
+        A loss that is not finite, or below 0 in the exponential schedule, is not averaged in: it is counted in `skipped_losses`,
+        and warned of once. Without any loss v is 1.
+        """
+        if self._ended:
+            return
+        # Over ranks and on accelerators everything stays on the device.
+        average = self._average
+        on_host = self._on_host and not (average.distributed and torch.distributed.is_initialized())
+        if loss is not None:
+            (average.observe_on_host if on_host else average.observe_on_device)(loss)
+        self.updates += 1
+        last = self.horizon is not None and self.updates >= self.horizon and self.stop_at != 0
+        if not last and self.updates % self.every:
+            return
+        waiting = self._timed and self.k is None and not self._solve(average)
+        if last or not waiting:
+            t = min(self.updates, self.horizon) / self.every if last and self.horizon else self.updates // self.every
+            (self._advance_on_host if on_host else self._advance)(t, last)
+            self._write()
+        if self._on_host or last or self.updates % POLL < self.every:
+            self._look()
+
+    def _advance(self, t: float, last: bool) -> None:
+        ended = self._done > 0
+        levels = self._on_tensors(t, self._average)
+        stop = ended | (levels.sum() <= self._least()) | last
+        levels = torch.where(ended, self._levels, levels) if self.then == "hold" else torch.where(stop, 0.0, levels)
+        self._levels, self._lowest = levels, torch.minimum(levels, self._lowest)
+        self._done = stop.to(self._done.dtype)
+
+    def _advance_on_host(self, t: float, last: bool) -> None:
+        levels = self._on_numbers(t, self.loss_average)
+        if last or sum(levels) <= self._least():
+            self._done.fill_(1.0)
+            if self.then != "hold":
+                levels = [0.0] * len(levels)
+        self._levels = torch.tensor(levels, dtype=self._levels.dtype)
+        self._lowest = torch.minimum(self._levels, self._lowest)
+
+    @property
+    def finished(self) -> bool:
+        """Has annealing ended?"""
+        return self._ended or bool(self._done > 0)
+
+    @property
+    def progress(self) -> float:
+        """How far annealing has come, from 0 to 1: by the clock if there is a horizon, otherwise by the sum of the levels.
+
+        By the sum of the levels it may go back a little, and on an accelerator the host waits for it.
+        """
+        if self.finished:
+            return 1.0
+        if self.horizon is not None:
+            return min(1.0, self.updates / self.horizon)
+        start, least = float(self._start.sum()), max(self._least(), 0.0)
+        return min(1.0, (start - sum(self.levels)) / (start - least)) if start > least else 1.0
+
+    @property
+    def levels(self) -> list[float]:
+        """The levels as last set, one per block in forward order."""
+        levels: list[float] = self._levels.tolist()
+        return levels
+
+    @property
+    def beta(self) -> float | None:
+        """Decay of the moving average."""
+        return self._average.beta
+
+    @property
+    def loss_average(self) -> float:
+        """v: the bias-corrected moving average of the loss, or 1."""
+        return self._average.value
+
+    @property
+    def skipped_losses(self) -> int:
+        """How many losses were left out of the average, over all ranks."""
+        return self._average.skipped
+
+    def finish(self) -> None:
+        """End annealing now: all levels go to 0, and the plain network trains on."""
+        self._levels, self._lowest = torch.zeros_like(self._levels), torch.zeros_like(self._levels)
+        self._done.fill_(1.0)
+        self._end()
+
+    def _write(self) -> None:
+        """Set the levels without asking the device for anything."""
+        targets, sources = [], []
+        for group, level in zip(self._groups, self._levels.unbind(), strict=True):
+            for module in group:
+                targets.append(module.level)
+                sources.append(level)
+                if (clock := module._buffers.get("clock")) is not None:  # recurrent layers with time="annealing"
+                    clock.fill_(self.updates // self.every)
+        torch._foreach_copy_(targets, sources)  # one call for all
+
+    def _look(self) -> None:
+        for text in self._average.warnings():
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
+        if bool(self._done > 0):
+            self._end()
+
+    def _end(self) -> None:
+        self._ended = True
+        for group, level in zip(self._groups, self.levels, strict=True):
+            for module in group:
+                module.set_level(level)
+        if self.then == "restore" and not self._restored:
+            restore(self._model, optimizer=self._optimizer)
+            self._restored = True
+
+    def __repr__(self) -> str:
+        name = self.schedule if isinstance(self.schedule, str) else getattr(self.schedule, "__name__", "custom")
+        settings = {"k": self.k, "horizon": self.horizon}
+        shown = "".join(f", {key}={value:g}" for key, value in settings.items() if value is not None)
+        levels = [round(level, 3) for level in self.levels]
+        few = str(levels) if len(levels) <= 6 else f"[{levels[0]}, …, {levels[-1]}] of {len(levels)} blocks"
+        return (
+            f"Annealer({name!r}{shown}, updates={self.updates}, v={self.loss_average:.3g}, levels={few}, "
+            f"finished={self.finished})"
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on; numbers, strings and tensors only, so that ``weights_only=True`` loads it."""
+        return save(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was taken, and set the model's levels to those of that moment.
+
+        Raises:
+            ValueError: If it was taken with another number of blocks or another schedule, or the model has been restored.
+                Nothing is changed then.
+        """
+        load(self, state)
+        self._ended = False
+        self._write()
+        if bool(self._done > 0):
+            self._end()

@@ -1,0 +1,135 @@
+"""v: the moving average of the loss, on the host or on the device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+WRONG_LOSS = "step: the loss has shape {}; expected one number, e.g. loss.mean()"
+SPIKE = 10.0  # a loss counts as at most this many times the average so far
+NOT_FINITE = "Annealer: a loss was not finite and was left out of the average ({} so far; see skipped_losses)"
+NEGATIVE = (
+    "Annealer: a loss was below 0 and was left out of the average ({} so far; see skipped_losses). The exponential "
+    "schedule needs a loss that is not negative: pass loss - lower_bound to step, or fix v to 1 with "
+    "Annealer(..., loss_average=None)."
+)
+
+
+class LossAverage:
+    """The bias-corrected moving average of the losses; 1 while there is none.
+
+        >>> average = LossAverage(0.9, torch.zeros((), dtype=torch.float64))
+        >>> for loss in (1.0, 0.5, 1e30):
+        ...     average.observe_on_host(loss)
+        >>> round(average.value, 3)
+        3.184
+
+    Losses that are not finite are left out. So are zeros before the first loss above 0: they say nothing about the scale
+    of the loss, and an average of 0 would end annealing before it has begun.
+
+    Args:
+        beta: Decay; None fixes the average to 1.
+        like: A tensor of the device and dtype to keep it in.
+        negative: Are losses below 0 averaged in, too?
+        guard: Does a loss count as at most ten times the average so far? Then one spike of 1e30 is forgotten soon.
+        distributed: Average over all ranks, where torch.distributed runs.
+    """
+
+    def __init__(
+        self,
+        beta: float | None,
+        like: Tensor,
+        *,
+        negative: bool = False,
+        guard: bool = True,
+        distributed: bool = True,
+    ) -> None:
+        self.beta, self.negative, self.guard, self.distributed = beta, negative, guard, distributed
+        # average (not corrected), losses averaged, losses that were not finite, losses below 0
+        self.numbers = like.new_zeros(4)
+        self._warned: set[str] = set()
+
+    @property
+    def value(self) -> float:
+        """The average as a number; on an accelerator the host waits for it."""
+        average, count, _, _ = self.numbers.tolist()
+        return self._corrected(average, count)
+
+    @property
+    def skipped(self) -> int:
+        """How many losses were left out, over all ranks."""
+        return int(self.numbers[2] + self.numbers[3])
+
+    def _corrected(self, average: float, count: float) -> float:
+        return average / (1.0 - self.beta**count) if count and self.beta is not None else 1.0
+
+    def on_device(self) -> Tensor:
+        """The average as a tensor."""
+        average, count = self.numbers[0], self.numbers[1]
+        if self.beta is None:
+            return torch.ones_like(average)
+        correction = 1.0 - torch.pow(self.beta, count)
+        return torch.where(count > 0, average / correction.clamp_min(1e-12), torch.ones_like(average))
+
+    def observe_on_host(self, loss: Tensor | float) -> None:
+        """Average a loss in, with plain numbers: on the CPU they are faster than tensors of one."""
+        if self.beta is None:
+            return
+        if isinstance(loss, Tensor) and loss.numel() != 1:
+            raise ValueError(WRONG_LOSS.format(tuple(loss.shape)))
+        average, count, not_finite, below = self.numbers.tolist()
+        value = float(loss.detach() if isinstance(loss, Tensor) else loss)
+        if not math.isfinite(value):
+            not_finite += 1
+        elif value < 0 and not self.negative:
+            below += 1
+        elif count or value:
+            v = self._corrected(average, count)
+            if self.guard and count and v > 0:
+                value = min(value, SPIKE * v)
+            average, count = self.beta * average + (1.0 - self.beta) * value, count + 1
+        self.numbers = torch.tensor([average, count, not_finite, below], dtype=self.numbers.dtype)
+
+    def observe_on_device(self, loss: Tensor | float) -> None:
+        """Average a loss in, over all ranks, without asking the device for anything."""
+        if self.beta is None:
+            return
+        numbers = self.numbers
+        value = torch.as_tensor(loss, dtype=numbers.dtype, device=numbers.device).detach()
+        if value.numel() != 1:
+            raise ValueError(WRONG_LOSS.format(tuple(value.shape)))
+        value = value.reshape(())
+        finite = value.isfinite()
+        below = torch.zeros_like(finite) if self.negative else finite & (value < 0)
+        good = finite & ~below
+        sums = torch.stack(
+            [torch.where(good, value, 0.0), *(flag.to(numbers.dtype) for flag in (good, ~finite, below))]
+        )
+        if self.distributed and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(sums)
+        mean = sums[0] / sums[1].clamp_min(1.0)
+        known = numbers[1] > 0
+        if self.guard:
+            v = self.on_device()
+            mean = torch.where(known & (v > 0), torch.minimum(mean, SPIKE * v), mean)
+        taken = (sums[1] > 0) & (known | (mean != 0))
+        numbers[0] = torch.where(taken, self.beta * numbers[0] + (1.0 - self.beta) * mean, numbers[0])
+        numbers[1] += taken
+        numbers[2:] += sums[2:]
+
+    def warnings(self) -> Iterator[str]:
+        """What is to be said about losses that were left out, once for each kind."""
+        _, _, not_finite, below = self.numbers.tolist()
+        for count, text in ((not_finite, NOT_FINITE), (below, NEGATIVE)):
+            if count and text not in self._warned:
+                self._warned.add(text)
+                yield text.format(int(count))
+
+    def load(self, numbers: Tensor) -> None:
+        """Go on from saved numbers; what was said of them is not said again."""
+        self.numbers = numbers.to(self.numbers).clone()
+        self._warned.clear()
+        list(self.warnings())

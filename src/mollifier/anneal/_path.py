@@ -1,0 +1,117 @@
+"""The path of the levels: a schedule with its settings, and the bounds that keep it from going back up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mollifier.anneal._average import LossAverage
+from mollifier.nn._levelled import check_level
+from mollifier.schedules import BUILT_IN, solve_k, timed_exponential
+
+ROOM = 1.25  # -log(1 - p) may rise to this many times its lowest value
+
+
+def highest(lowest: float) -> float:
+    """Return the highest level that the guard allows after this lowest one.
+
+    In the paper's schedule -log(1 - p) is proportional to v, so that ordinary noise of v, up to a quarter, changes nothing.
+
+    >>> [round(highest(level), 3) for level in (0.0, 0.1, 0.5, 1.0)]
+    [0.0, 0.123, 0.58, 1.0]
+    """
+    return 1.0 if lowest >= 1.0 else -math.expm1(ROOM * math.log1p(-lowest))
+
+
+@lru_cache  # the same at every step of an Annealer
+def end_exponent(layers: int, stop_at: float) -> float:
+    """Return k v / t where the levels of the exponential schedule sum to ``stop_at``.
+
+    >>> round(end_exponent(1, 0.05), 4)
+    0.0513
+    """
+    return solve_k(1.0, layers, 1.0, stop_at)
+
+
+class Path:
+    """The level of each block as a function of the clock and the average loss; `Annealer` says what the arguments are.
+
+    ``start`` are the levels to begin with: no level rises above its own.
+    """
+
+    def __init__(
+        self,
+        schedule: str | Callable[[float, int, int, float], float],
+        k: float | None,
+        horizon: float | None,
+        p_min: float,
+        stop_at: float | None,
+        every: int,
+        guard: bool,
+        start: Tensor,
+    ) -> None:
+        exponential = schedule == "exponential"
+        self.schedule, self.horizon, self.p_min, self.every, self.guard = schedule, horizon, p_min, every, guard
+        self.k = 100.0 if k is None and horizon is None and exponential else k
+        self.stop_at = stop_at
+        if stop_at is None and (horizon is None or exponential):  # otherwise the horizon alone ends it
+            self.stop_at = 0.05 * len(start)
+        self._layer = torch.arange(1, len(start) + 1, device=start.device, dtype=start.dtype)
+        self._start, self._lowest = start.clone(), start.clone()
+
+    @property
+    def _timed(self) -> bool:
+        return self.schedule == "exponential" and self.horizon is not None
+
+    def _least(self) -> float:
+        """What the levels must sum to for annealing to end; the rounding of a sum must not cost an update."""
+        if not self.stop_at or self._timed:
+            return -1.0
+        return max(self.stop_at, self.p_min * len(self._layer)) * (1.0 + 1e-9)
+
+    def _end_exponent(self) -> float:
+        assert self.stop_at is not None
+        return end_exponent(len(self._layer), self.stop_at)
+
+    def _solve(self, average: LossAverage) -> bool:
+        """Find k for the horizon, at the first loss (1 if none is given); False while every loss was left out."""
+        assert self.horizon is not None
+        if average.skipped and float(average.numbers[1]) == 0:
+            return False
+        self.k = self._end_exponent() * self.horizon / self.every / average.value
+        return True
+
+    def _function(self) -> Callable[..., Any]:
+        """The schedule with its settings."""
+        if not isinstance(self.schedule, str):
+            return self.schedule
+        if self.horizon is None:
+            return partial(BUILT_IN[self.schedule], p_min=self.p_min, k=self.k)
+        horizon = self.horizon / self.every
+        if not self._timed:
+            return partial(BUILT_IN[self.schedule], p_min=self.p_min, horizon=horizon)
+        end = self._end_exponent()
+        first = 1.0 if self.k is None else end * horizon / self.k
+        return partial(timed_exponential, p_min=self.p_min, horizon=horizon, end=end, first=first)
+
+    def _on_numbers(self, t: float, v: float) -> list[float]:
+        """The levels, computed on the host."""
+        function, layers = self._function(), len(self._layer)
+        levels = [max(self.p_min, check_level(function(t, layer, layers, v))) for layer in range(1, layers + 1)]
+        tops = self._start.tolist()
+        if self.guard:
+            tops = [min(top, highest(low)) for top, low in zip(tops, self._lowest.tolist(), strict=True)]
+        return [min(level, top) for level, top in zip(levels, tops, strict=True)]
+
+    def _on_tensors(self, t: float, average: LossAverage) -> Tensor:
+        """The levels, computed on the device; a schedule of the user's own is asked on the host."""
+        if not isinstance(self.schedule, str):
+            return torch.tensor(self._on_numbers(t, average.value), dtype=self._layer.dtype, device=self._layer.device)
+        levels: Tensor = self._function()(t, self._layer, len(self._layer), average.on_device())
+        levels = torch.minimum(levels, self._start)
+        return torch.minimum(levels, -torch.expm1(ROOM * torch.log1p(-self._lowest))) if self.guard else levels

@@ -1,0 +1,79 @@
+"""Saving and loading an Annealer, and which models it can restore at the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from mollifier.convert._levels import REPORT
+from mollifier.nn import Copy
+
+if TYPE_CHECKING:
+    from mollifier.anneal._annealer import Annealer
+
+SETTINGS = ("horizon", "p_min", "k", "stop_at", "then", "every", "updates", "guard")
+LATER = {"guard", "start", "lowest"}  # not in the states that earlier versions saved
+
+
+def save(annealer: Annealer) -> dict[str, Any]:
+    """Return the state of an annealer."""
+    schedule = annealer.schedule if isinstance(annealer.schedule, str) else "custom"
+    average, count, not_finite, below = annealer._average.numbers
+    return {
+        **{name: getattr(annealer, name) for name in SETTINGS},
+        "beta": annealer.beta,
+        "schedule": schedule,
+        "state": torch.stack([average, count, not_finite, annealer._done, below]),
+        "levels": annealer._levels.clone(),
+        "start": annealer._start.clone(),
+        "lowest": annealer._lowest.clone(),
+    }
+
+
+def load(annealer: Annealer, state: dict[str, Any]) -> None:
+    """Put a saved state into an annealer, or raise a ValueError and change nothing."""
+    mine = save(annealer)
+    missing = sorted(set(mine) - set(state) - LATER)
+    if missing:
+        raise ValueError(f"load_state_dict: {', '.join(missing)} missing: this is not the state of an Annealer")
+    if len(state["levels"]) != len(mine["levels"]):
+        raise ValueError(
+            f"load_state_dict: state of {len(state['levels'])} blocks, the model has {len(mine['levels'])}"
+        )
+    if state["schedule"] != mine["schedule"]:
+        raise ValueError(f"load_state_dict: state of schedule {state['schedule']!r}, this is {mine['schedule']!r}")
+    if annealer._restored:
+        raise ValueError(
+            'load_state_dict: annealing has ended and the model was restored (then="restore"): mollify it again, '
+            "and make a new Annealer"
+        )
+    if state["then"] == "restore":
+        check_restorable(annealer._model)
+    state = {"guard": True, "start": torch.ones_like(state["levels"]), "lowest": state["levels"], **state}
+    for name in SETTINGS:
+        setattr(annealer, name, state[name])
+    average, count, not_finite, done, *below = state["state"].to(annealer._done).clone()
+    annealer._average.beta, annealer._average.guard = state["beta"], state["guard"]
+    annealer._average.load(torch.stack([average, count, not_finite, *(below or [torch.zeros_like(done)])]))
+    annealer._done = done
+    for name in ("levels", "start", "lowest"):
+        setattr(annealer, f"_{name}", state[name].to(annealer._levels).clone())
+
+
+def check_restorable(model: nn.Module) -> None:
+    """Refuse ``then="restore"`` where the end of annealing could not restore the model."""
+    kind = type(model).__name__
+    if kind in ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel"):
+        raise ValueError(
+            f'then="restore": {kind} holds on to the added parameters, so they cannot be taken away while it trains. Use '
+            'then="plain", and mollifier.restore(model.module) after training.'
+        )
+    if not any(REPORT in module.__dict__ for module in model.modules()):
+        raise ValueError(f'then="restore": {kind} was not mollified by mollify(), so restore cannot undo it')
+    if any(isinstance(part, Copy) and part.residual for part in model.modules()):
+        raise ValueError(
+            'then="restore": the model was mollified with residual=True, and the plain network does not have these '
+            'connections. Use then="plain" and deploy it as it is.'
+        )

@@ -1,0 +1,90 @@
+"""Given or chosen: for every setting of every task, who says so. No torch here.
+
+>>> sources("parity")["momentum"]
+Source(origin='paper', why='appendix C.4')
+>>> sources("parity")["samples"].origin
+'chosen'
+
+Sections and appendices are those of the first version of the paper, which the rest of this package follows; 'published' is the ICLR 2017 version.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, NamedTuple
+
+from mollifier_lab.errors import pick
+from mollifier_lab.settings import TASKS, settings_for
+from mollifier_lab.settings.given import COMMON, GIVEN, PRESETS
+
+Origin = Literal["paper", "published", "cited", "chosen"]
+MEANING: dict[Origin, str] = {
+    "paper": "the paper gives it",
+    "published": "only the published version gives it",
+    "cited": "the paper says that it uses the values of another paper, and this is that paper's",
+    "chosen": "ours",
+}
+
+
+class Source(NamedTuple):
+    """Where a value comes from.
+
+    Attributes:
+        origin: Whose it is.
+        why: The section; for what is ours, from what it was chosen.
+    """
+
+    origin: Origin
+    why: str
+
+
+class Row(NamedTuple):
+    """A setting with its value and its source."""
+
+    setting: str
+    value: str
+    origin: str
+    why: str
+
+
+def sources(task: str) -> dict[str, Source]:
+    """Of every setting of a task, by name, for its default value.
+
+    Raises:
+        LabError: If there is no such task.
+    """
+    kind = pick("task", task, TASKS)
+    said = COMMON | GIVEN[task]
+    return {each.name: _source(said[each.name]) for each in dataclasses.fields(kind)}
+
+
+def table(task: str) -> list[Row]:
+    """All settings of a task: the defaults first, then what the published preset changes, if there is one.
+
+    >>> [row for row in table("mnist") if row.setting == "depth"]
+    [Row(setting='depth', value='6', origin='chosen', why='no version gives a depth below 72; that of parity and Pentomino')]
+    """
+    defaults = settings_for(task)
+    rows = [Row(name, _show(getattr(defaults, name)), *source) for name, source in sources(task).items()]
+    for name, value in TASKS[task].presets.get("published", {}).items():
+        rows.append(Row(f"{name}, preset published", _show(value), *_source(PRESETS[task][name])))
+    return rows
+
+
+def markdown(task: str) -> str:
+    """The table as the documentation has it."""
+    lines = ["| setting | value | whose | where, or from what |", "|---|---|---|---|"]
+    lines += [
+        f"| {row.setting.replace('_', chr(92) + '_')} | {row.value} | {row.origin} | {row.why} |" for row in table(task)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _source(said: str) -> Source:
+    origin, _, why = said.partition(": ")
+    found: Origin = next(each for each in MEANING if each == origin)
+    return Source(found, why)
+
+
+def _show(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,76 @@
+"""What a search has chosen for a variant, written beside its runs, so that every number says how it was tuned. No torch here.
+
+>>> found = Tuned("plain", 8, {"lr": (0.1, 1.0, "log")}, {"lr": 0.25}, "valid_error", 0.125)
+>>> found.summary
+'lr on 8 trials'
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mollifier_lab.errors import LabError
+from mollifier_lab.files import write_atomically
+from mollifier_lab.settings import Range
+
+NAME, FORMAT = "tuned.json", 1
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A search and what came out of it.
+
+    Attributes:
+        method: The method that was searched.
+        trials: How many, the same for every method of a study.
+        ranges: What was drawn, and from where.
+        chosen: The values of the best trial; empty if every trial diverged: then nothing is chosen.
+        metric: What the trials were compared by: of the validation set where the task has one, never of the test set.
+        value: The best trial's.
+        changes: Settings of the trials alone: a shorter training, for example.
+        outcomes: How many trials came to which end.
+    """
+
+    method: str
+    trials: int
+    ranges: Mapping[str, Range]
+    chosen: Mapping[str, float]
+    metric: str
+    value: float | None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> str:
+        """As the table says it."""
+        lost = "" if self.chosen else ": all diverged, none chosen"
+        return f"{', '.join(self.ranges)} on {self.trials} trial{'' if self.trials == 1 else 's'}{lost}"
+
+    def write(self, folder: Path) -> None:
+        """Write it into the folder of a variant."""
+        text = json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=2)
+        write_atomically(folder / NAME, text.encode() + b"\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> Tuned | None:
+        """Read it back; None if there is none.
+
+        Raises:
+            LabError: If the file is not understood.
+        """
+        path = folder / NAME
+        try:
+            found = json.loads(path.read_text())
+            if found.pop("format") != FORMAT:
+                raise ValueError(f"expected format {FORMAT}")
+            found["ranges"] = {name: tuple(each) for name, each in found["ranges"].items()}
+            return cls(**found)
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise LabError(f"{path}: not understood ({error!r}); remove it, or make the study again") from None

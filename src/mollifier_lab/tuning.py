@@ -1,0 +1,186 @@
+"""The same search for every variant, on validation data, then several seeds of the best of each: one call, resumed at any point.
+
+>>> import tempfile
+>>> tiny = {"bits": 4, "width": 8, "depth": 2, "samples": 16, "updates": 4, "evaluate_every": 2}
+>>> out = Path(tempfile.mkdtemp()) / "study"
+>>> runs = tune("parity", ["plain", "plain:gain=1"], 2, 1, out, preset="quick", changes=tiny, trial_changes={"updates": 2}, show=False)
+>>> [path.relative_to(out).as_posix() for path in sorted(out.glob("search/*/trial-*"))][:3]
+['search/plain/trial-0000', 'search/plain/trial-0001', 'search/plain_gain=1/trial-0000']
+>>> Tuned.read(out / "plain_gain=1").summary
+'lr on 2 trials'
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mollifier_lab.errors import Interrupted, LabError
+from mollifier_lab.runs import SEARCH, RunFolder
+from mollifier_lab.search import AllDiverged, search, search_space
+from mollifier_lab.settings import TASKS, RunConfig
+from mollifier_lab.study import SEARCH_SEED, compare, study_command
+from mollifier_lab.tuned import Tuned
+from mollifier_lab.variants import Changes, Variant, parse_changes, parse_variants
+
+
+def tune(
+    task: str,
+    variants: Sequence[str | Variant],
+    trials: int,
+    seeds: int | Sequence[int],
+    out: str | Path,
+    *,
+    preset: str = "paper",
+    changes: Changes = (),
+    trial_changes: Changes = (),
+    search_seed: int = SEARCH_SEED,
+    command: str = "",
+    **pool: Any,
+) -> list[RunFolder]:
+    """Search for every variant, then compare what was found best, over seeds.
+
+    Every variant gets the same number of trials, the same ranges, and in trial n the same draw of each setting that variants share. What a
+    variant or ``changes`` sets is not drawn. A variant whose trials all diverge is compared with the settings that it has anyway.
+
+    Args:
+        task: Its name.
+        variants: As for `mollifier_lab.study.compare`.
+        trials: Of each variant.
+        seeds: How many, or which, of the comparison.
+        out: The folder; the searches are in ``search`` there, a folder for each variant.
+        preset: Whose settings to start from.
+        changes: Settings of all runs, the trials included.
+        trial_changes: Settings of the trials alone: a shorter training.
+        search_seed: Of the draws and of the trials' runs; by default one that no comparison is likely to have.
+        command: What makes it, if it is another than `study_command`.
+        **pool: ``data``, ``workers``, ``backend``, ``address``, ``threads`` and ``show``, as for `mollifier_lab.study.compare`.
+
+    Returns:
+        The runs of the comparison, without the trials.
+
+    Raises:
+        LabError: If something is not understood, or a folder holds something else.
+        Interrupted: After Ctrl-C; runs of this machine have saved.
+    """
+    out = Path(out).resolve()
+    wanted, common, short = (
+        parse_variants(variants, task),
+        parse_changes(changes, task),
+        parse_changes(trial_changes, task),
+    )
+    for variant in wanted:  # all that can be wrong is told before the first trial
+        variant.config(task, 0, preset, common | short)
+        _own_draws(task, variant, common, short)
+    command = command or study_command(
+        task, wanted, seeds, out, preset=preset, changes=common, trials=trials, trial_changes=short, search_seed=search_seed,
+        **{name: value for name, value in pool.items() if name != "show"},
+    )  # fmt: skip
+    tuned = {}
+    try:
+        for number, variant in enumerate(wanted, start=1):
+            if pool.get("show", True):
+                print(f"search {number} of {len(wanted)}: {variant}, {trials} trials", file=sys.stderr)
+            tuned[str(variant)] = _search(task, variant, trials, out, preset, common, short, search_seed, pool)
+    except Interrupted as stopped:
+        raise Interrupted(f"{str(stopped).partition('. Go on with')[0]}. Go on with: {command}") from None
+    return compare(task, wanted, seeds, out, preset=preset, changes=common, tuned=tuned, command=command, **pool)
+
+
+def _own_draws(task: str, variant: Variant, common: dict[str, Any], short: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a variant's trials that are not drawn."""
+    changes = {**common, **variant.changes, **short}
+    drawn = search_space(task, variant.method, {**common, **variant.changes})
+    if both := sorted(set(drawn) & set(short)):
+        raise LabError(
+            f"{', '.join(both)}: set for the trials alone, but that is what they are to find; set it for all runs"
+        )
+    return changes
+
+
+def _search(
+    task: str,
+    variant: Variant,
+    trials: int,
+    out: Path,
+    preset: str,
+    common: dict[str, Any],
+    short: dict[str, Any],
+    seed: int,
+    pool: dict[str, Any],
+) -> Tuned:
+    changes = _own_draws(task, variant, common, short)
+    space = search_space(task, variant.method, changes)
+    folder = out / "search" / variant.slug
+    try:
+        best = search(task, variant.method, trials, folder, preset=preset, changes=changes, seed=seed, **pool)
+    except AllDiverged:
+        curve = TASKS[task].curve
+        return Tuned(variant.method, trials, space, {}, curve, None, short, {"diverged": trials})
+    chosen = {name: getattr(best.config.settings, name) for name in space}
+    return Tuned(variant.method, trials, space, chosen, best.metric, best.value, short, best.trials)
+
+
+def compare_best(
+    task: str,
+    variants: Sequence[str | Variant],
+    seeds: int | Sequence[int],
+    out: str | Path,
+    *,
+    best: Sequence[str | Path] = (),
+    preset: str = "paper",
+    changes: Changes = (),
+    command: str = "",
+    **pool: Any,
+) -> list[RunFolder]:
+    """Compare with what earlier searches found: what they drew is set for the variants of their method, but for what is set by hand.
+
+    For the arguments see `tune`; ``best`` are best.json files.
+
+    Raises:
+        LabError: If a file is not understood, or of a method that is not compared.
+    """
+    wanted, common, tuned = parse_variants(variants, task), parse_changes(changes, task), {}
+    for path in best:
+        found = found_best(path, task)
+        of = [variant for variant in wanted if variant.method == found.method]
+        if not of:
+            raise LabError(
+                f"{path}: of method {found.method!r}, which is not compared; compared are {', '.join(map(str, wanted))}"
+            )
+        for variant in of:
+            chosen = {name: each for name, each in found.chosen.items() if name not in {**common, **variant.changes}}
+            tuned[str(variant)] = replace(found, chosen=chosen, ranges={name: found.ranges[name] for name in chosen})
+    command = command or study_command(
+        task, wanted, seeds, Path(out).resolve(), preset=preset, changes=common, best=[Path(path).resolve() for path in best],
+        **{name: value for name, value in pool.items() if name != "show"},
+    )  # fmt: skip
+    return compare(task, wanted, seeds, out, preset=preset, changes=common, tuned=tuned, command=command, **pool)
+
+
+def found_best(path: str | Path, task: str) -> Tuned:
+    """What an earlier search found: its best.json, with the search.json beside it.
+
+    Raises:
+        LabError: If the files are not there or not understood, or of another task.
+    """
+    path = Path(path)
+    try:
+        config = RunConfig.from_json(path.read_text())
+        told = json.loads((path.parent / SEARCH).read_text())
+        names, trials, changes, best = told["drawn"], int(told["trials"]), dict(told["changes"]), told["best"]
+        values = {name: float(getattr(config.settings, name)) for name in names}
+    except FileNotFoundError as error:
+        raise LabError(
+            f"{path}: {error.filename} is not there; expected the best.json of `mollifier search`, with its {SEARCH} beside it"
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LabError(f"{path}: not what `mollifier search` writes ({error!r})") from None
+    if config.task != task:
+        raise LabError(f"{path}: of task {config.task!r}, wanted is {task!r}")
+    ranges = {name: tuple(each) for name, each in names.items()}
+    return Tuned(config.method, trials, ranges, values, best["metric"], best["value"], changes, best["outcomes"])
