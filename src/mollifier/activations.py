@@ -102,7 +102,18 @@ def visible(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
             return result
         return function(x, *args, **kwargs)
 
+    call._visible = True  # type: ignore[attr-defined]
     return call
+
+
+def is_visible(function: Any) -> bool:
+    """Do torch's function modes see calls of it? Not of a Python function of the user's, unless `visible` made it so.
+
+    >>> is_visible(torch.tanh), is_visible(F.silu), is_visible(hard_sigmoid), is_visible(lambda x: x)
+    (True, True, True, False)
+    """
+    own = isinstance(function, FunctionType) and not function.__module__.startswith("torch.")
+    return not own or hasattr(function, "_visible")
 
 
 @visible

@@ -62,6 +62,16 @@ def test_a_function_with_its_tangent_by_autograd(monkeypatch):
     assert torch.equal(model(x), registered(model.layer(x)))
 
 
+def test_a_function_that_was_registered_and_is_called_by_its_old_name_is_named():
+    """Nobody sees these calls, so that nothing must be promised of them."""
+    mollifier.register(squareplus)
+    model = nn.Sequential(Kept(), nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
+    report = mollifier.plan(model)
+    assert [row.name for row in report.blocks] == ["[1:2]"]
+    (why,) = [row.why for row in report.skipped if row.what == "squareplus"]
+    assert why == "its calls cannot be seen: call what mollifier.register returned, or use it as a decorator"
+
+
 def test_a_tangent_of_ones_own():
     mollifier.register(torch.abs, name="abs", tangent=(1.0, 0.0))
     assert activation(torch.abs).u(torch.tensor(-2.0)).item() == -2.0

@@ -19,10 +19,11 @@ import torch
 from torch import fx, nn
 from torch.nn.parameter import is_lazy
 
-from mollifier.activations import Activation, function_name, of_function, of_module, python_functions
+from mollifier.activations import Activation, function_name, is_visible, of_function, of_module, python_functions
 from mollifier.convert._live import PASSING, listened
 from mollifier.convert._structure import BETWEEN, SHAPING, affine_width
 
+_UNSEEN = "its calls cannot be seen: call what mollifier.register returned, or use it as a decorator"
 _SHAPING = (
     *("view", "reshape", "squeeze", "unsqueeze", "flatten", "contiguous", "permute", "transpose", "float", "to"),
     *("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"),
@@ -181,7 +182,7 @@ def _activation_name(node: fx.Node) -> str | None:
     if node.op == "call_method":
         return function_name(getattr(torch.Tensor, str(node.target), None))
     try:
-        return function_name(node.target) if node.op == "call_function" else None
+        return function_name(node.target) if node.op == "call_function" and is_visible(node.target) else None
     except TypeError:  # unhashable
         return None
 
@@ -195,6 +196,9 @@ def _call(node: fx.Node, module: nn.Module, tracer: _OwnForward) -> Call | None:
             return None
         return Call(module=str(node.target), **_before(node, module))
     name = _activation_name(node)
+    if name is None and node.op == "call_function" and not is_visible(node.target):
+        name = function_name(node.target)
+        return None if name is None else Call(key="unseen", module=name, refused=_UNSEEN)
     if name is None:
         return None
     key, given = tracer.places.get(node, ""), node.args[0] if node.args else node.kwargs.get("input")
