@@ -70,7 +70,13 @@ def _at(tensor: Tensor | None) -> int | None:
     return None if tensor is None or not tensor.numel() else tensor.data_ptr()
 
 
-@torch.library.custom_op("mollifier::unit", mutates_args=())
+# The schemas are written out: torch below 2.7 reads no list[float] from annotations.
+_REST = "Tensor level, Tensor seed, float[] act, float c, str push, int unit_dim, int in_units, bool residual"
+
+
+@torch.library.custom_op(
+    "mollifier::unit", mutates_args=(), schema=f"(Tensor x, Tensor? below, Tensor? a, {_REST}) -> Tensor"
+)
 def unit(
     x: Tensor,
     below: Tensor | None,
@@ -97,7 +103,11 @@ def unit(
     return out
 
 
-@torch.library.custom_op("mollifier::unit_backward", mutates_args=())
+@torch.library.custom_op(
+    "mollifier::unit_backward",
+    mutates_args=(),
+    schema=f"(Tensor grad, Tensor x, Tensor? a, {_REST}) -> (Tensor, Tensor, Tensor)",
+)
 def unit_backward(
     grad: Tensor,
     x: Tensor,

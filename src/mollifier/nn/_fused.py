@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import _has_any_global_hook
+from torch.nn.modules import module as _modules
 
 from mollifier import kernels
 from mollifier.kernels import Link, Spec
@@ -24,9 +24,19 @@ class Block(NamedTuple):
     copy: Copy
 
 
+def any_global_hook() -> bool:
+    """Is there a hook on all modules?"""
+    return bool(
+        _modules._global_forward_hooks
+        or _modules._global_forward_pre_hooks
+        or _modules._global_backward_hooks
+        or _modules._global_backward_pre_hooks
+    )
+
+
 def hooked(module: nn.Module) -> bool:
     """Would somebody miss the call of this module?"""
-    return own_hooks(module) or _has_any_global_hook()  # type: ignore[no-untyped-call]
+    return own_hooks(module) or any_global_hook()
 
 
 def own_hooks(module: nn.Module) -> bool:
@@ -62,7 +72,7 @@ def run(blocks: Sequence[Block], x: Tensor) -> Tensor:
 
 def _plain(modules: Sequence[nn.Module], noise: NoisyActivation | None, x: Tensor) -> Tensor:
     """Modules at level 0: the plain ones, without a detour."""
-    if (noise is not None and noise.active) or torch.distributed.is_initialized() or _has_any_global_hook():  # type: ignore[no-untyped-call]
+    if (noise is not None and noise.active) or torch.distributed.is_initialized() or any_global_hook():
         for module in modules:
             x = module(x)
         return x
@@ -76,7 +86,7 @@ def _chain(blocks: Sequence[Block], index: int, x: Tensor) -> list[Link]:
     links: list[Link] = []
     dtype, width = x.dtype, x.shape[-1] if x.dim() else 0
     blocked = not kernels.serves(x) or kernels.product(dtype) is None or torch.is_autocast_enabled("cpu")
-    if blocked or _has_any_global_hook():  # type: ignore[no-untyped-call]
+    if blocked or any_global_hook():
         return links
     while index < len(blocks) and (link := _link(*blocks[index], dtype, width)) is not None:
         links.append(link)
