@@ -199,6 +199,33 @@ def test_the_copies_come_along_in_a_slice_that_is_taken_from_outside():
     assert type(model[:4]) is nn.Sequential
 
 
+@pytest.mark.parametrize("hooked", [[0], [1], [2], [0, 1, 2], [0, 1, 2, 3]], ids=str)
+def test_full_backward_hooks_of_the_user_are_no_hindrance(hooked):
+    """They put tensors of their own in the place of those that modules take and give."""
+    model = mollifier.mollify(nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 3)), level=1.0)
+    calls = []
+    for number in hooked:
+        model[number].register_full_backward_hook(lambda module, *_: calls.append(type(module).__name__))
+    for each in (model, Iterating(model)):
+        calls.clear()
+        x = X.clone().requires_grad_()
+        out = each.train()(x)
+        torch.testing.assert_close(out, model[3](x))
+        out.sum().backward()
+        assert len(calls) == len(hooked)
+
+
+class Iterating(nn.Module):
+    def __init__(self, net: nn.Sequential) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.net:
+            x = layer(x)
+        return x
+
+
 def test_restore_after_a_parametrization_undoes_its_own_part_only():
     class Tagger(nn.Module):
         def __init__(self) -> None:
