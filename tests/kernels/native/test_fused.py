@@ -195,7 +195,9 @@ def test_changed_modules_are_the_ones_used():
     model(x)
     model[4] = nn.Linear(8, 12)
     torch.nn.init.zeros_(model[4].weight)
-    with pytest.warns(RuntimeWarning, match="a mollified Sigmoid was called on something that did not come from its layer"):
+    with pytest.warns(
+        RuntimeWarning, match="a mollified Sigmoid was called on something that did not come from its layer"
+    ):
         out = model(x)
     assert nodes(out) == [2, 2]  # the copy went with the layer that was taken out
     out.sum().backward()
