@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import mollifier
 from tests.convert.test_live import Net, Twice, X, rows
@@ -70,3 +71,35 @@ def test_threads_do_not_meet():
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+class Checkpointed(nn.Module):
+    """Recomputes its body in the backward pass, if it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.head = nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 1)
+        self.reentrant: bool | None = None
+
+    def body(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.two(F.relu(self.one(x))))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.body(x) if self.reentrant is None else checkpoint(self.body, x, use_reentrant=self.reentrant)
+        return self.head(hidden)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_forward_that_is_recomputed_has_the_same_gradients(reentrant):
+    torch.manual_seed(0)
+    model, found = mollifier.mollify(Checkpointed(), level=0.5), []
+    assert len(mollifier.levels(model)) == 2
+    for way in (None, reentrant):
+        model.reentrant, x = way, X.clone().requires_grad_()
+        torch.manual_seed(3)
+        out = model(x)
+        model.zero_grad()
+        out.sum().backward()
+        found.append([out, x.grad, *(parameter.grad for parameter in model.parameters())])
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(one, two)
