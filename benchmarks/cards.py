@@ -97,7 +97,8 @@ def main() -> None:
         {"dropout": both_ways(dropped, x), "level 0.5": both_ways(at(mix, 0.5), below, x)},
     )
     for blocks in (6, 54):
-        net = mollifier.mollify(nn.Sequential(*[nn.Sequential(nn.Linear(4, 4), nn.Sigmoid()) for _ in range(blocks)]))
+        layers = [nn.Sequential(nn.Linear(4, 4), nn.Sigmoid()) for _ in range(blocks)]
+        net = mollifier.mollify(nn.Sequential(*layers, nn.Linear(4, 1)))
         annealer = mollifier.Annealer(net, k=1e9)
         loss = torch.tensor(0.7)
         seconds = medians({"step": lambda annealer=annealer, loss=loss: annealer.step(loss)})["step"]

@@ -27,7 +27,7 @@ def mollified(model: nn.Sequential, whole: bool = True) -> nn.Sequential:
     model = copy.deepcopy(model)
     if whole:
         return mollifier.mollify(nn.Sequential(*model[0], *model[1], model[2]))
-    model[1] = mollifier.mollify(model[1])
+    model[1] = mollifier.mollify(model[1], output=True)  # a hidden layer is the last one in there
     return model
 
 

@@ -53,7 +53,7 @@ def recurrent(kind: str, steps: int = 20, batch: int = 20, size: int = 200) -> f
         x = rows.to(dtype).requires_grad_()
         state = tuple(torch.zeros(batch, size, dtype=dtype) for _ in range(acts))
         sequence = Sequence(x, sizes, (), False, None, True)
-        inverse = _run.inverse_time(added, layer, sequence.positions(0), sequence, 0, True)
+        inverse = _run.inverse_time(added, layer, sequence.positions(0), None, 0)
         torch.manual_seed(1)
         if dtype == torch.float32:
             out, _ = _native.one_direction(module, layer, 0, x, sizes, state)

@@ -19,7 +19,10 @@ from .zoo import KINDS, Kind, by_name
 
 RANKS = 2
 BY_NAME = {kind.name: kind for kind in KINDS}
-NAMES = ("mlp", "mlp-narrowing", "mlp-norm-dropout", "resnet20", "functional", "transformer-encoder", "by-hand")
+NAMES = (
+    *("mlp", "mlp-narrowing", "mlp-norm-dropout", "resnet20", "functional", "transformer-encoder", "by-hand"),
+    *("iterated", "listed", "functional-alive", "gan-generator", "vae", "siamese", "graph-named"),
+)
 
 
 def worker(rank: int, names: tuple[str, ...], folder: str) -> None:

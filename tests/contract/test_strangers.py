@@ -13,7 +13,7 @@ from torch import nn
 import mollifier
 
 from .helpers import assert_equal, seeded
-from .strangers import GCN, VAE, Alive, DeepGCN, Discriminator, Generator, Siamese, ring
+from .strangers import GCN, VAE, Alive, DeepGCN, Discriminator, Generator, Siamese
 from .zoo import KINDS
 
 BY_NAME = {kind.name: kind for kind in KINDS}

@@ -15,7 +15,6 @@ from . import limits, models
 from .kind import Kind as Kind
 from .strangers import STRANGERS
 
-
 OUTPUT = {"output": True}
 
 

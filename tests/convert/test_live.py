@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import threading
 
 import pytest
 import torch
@@ -151,33 +150,6 @@ def test_modules_that_call_functions_inside_one_another():
     assert [row.name for row in with_output] == [*inside, "forward(parts.last, sigmoid)"]
 
 
-def test_a_module_called_twice_has_a_level_and_a_copy_at_each_place():
-    model = mollifier.mollify(Twice()).eval()
-    assert rows(model) == [
-        ("forward(one, act)", "3 → 5", "pad", "relu (5 a)"),
-        ("forward(two, act)", "5 → 4", "project", "relu (4 a)"),
-    ]
-    projection = model.act._mollifier.ends[1].copy.projection
-    torch.testing.assert_close(model(X), model.head(projection(F.pad(X, (0, 2)))))
-    mollifier.set_level(model, [1.0, 0.0])
-    torch.testing.assert_close(model(X), model.head(F.relu(model.two(F.pad(X, (0, 2))))))
-    mollifier.set_level(model, [0.0, 1.0])
-    torch.testing.assert_close(model(X), model.head(projection(F.relu(model.one(X)))))
-
-
-def test_a_module_that_is_called_before_the_output_and_as_the_output_is_plain_there():
-    class Last(Twice):
-        def forward(self, x: Tensor) -> Tensor:
-            return self.act(self.two(self.act(self.one(x))))
-
-    model = mollifier.mollify(Last()).eval()
-    assert rows(model) == [("forward(one, act)", "3 → 5", "pad", "relu (5 a)")]
-    torch.testing.assert_close(model(X), F.relu(model.two(F.pad(X, (0, 2)))))
-    act = nn.Sigmoid()
-    sequential = mollifier.mollify(nn.Sequential(nn.Linear(3, 3), act, nn.Linear(3, 3), act)).eval()
-    torch.testing.assert_close(sequential(X), torch.sigmoid(sequential[2](X)))
-
-
 def test_what_cannot_be_one_unit_s_function_is_left_as_it_is():
     model = mollifier.mollify(Left())
     assert rows(model) == [("forward(tanh)", "", "none", "tanh (1 a)")]
@@ -251,36 +223,3 @@ def test_a_plain_checkpoint_loads_and_the_other_way_round():
     model.load_state_dict(plain.state_dict())
     assert all(torch.equal(model.state_dict()[key], value) for key, value in plain.state_dict().items())
     plain.load_state_dict(mollifier.plain_state_dict(model))
-
-
-@pytest.mark.usefixtures("process_group")
-@pytest.mark.parametrize("kind", [Net, Twice])
-def test_under_distributed_training_every_parameter_has_a_gradient_at_level_0(kind):
-    plain = kind()
-    plain.unused = nn.Identity()
-    model = mollifier.mollify(copy.deepcopy(plain), level=0.0)
-    out = model(X)
-    assert torch.equal(out, plain(X))
-    out.sum().backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
-
-
-def test_threads_do_not_meet():
-    """Two forwards of one model at once: the trail of a run belongs to its thread."""
-    model = mollifier.mollify(Net(), level=0.5).eval()
-    inputs = [torch.randn(6, 3) for _ in range(4)]
-    want = [model(x) for x in inputs]
-    wrong: list[int] = []
-
-    def work(number: int) -> None:
-        for _ in range(20):
-            with torch.no_grad():
-                if not torch.equal(model(inputs[number]), want[number]):
-                    wrong.append(number)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []

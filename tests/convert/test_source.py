@@ -96,7 +96,7 @@ def test_a_function_attribute_is_made_noisy_and_put_back(kind):
     x = torch.randn(5, 3)
     plain = model(x)
     mollifier.mollify(model, c=1e9, blocks=None).eval()
-    assert [row.activations for row in mollifier.report(model).blocks][0][0].startswith("tanh")
+    assert mollifier.report(model).blocks[0].activations[0].startswith("tanh")
     torch.testing.assert_close(model(x), model.head(model.layer(x)))  # the tangent
     mollifier.set_level(model, 0)
     assert torch.equal(model(x), plain)
@@ -112,6 +112,8 @@ def test_a_function_attribute_has_its_copy_where_the_forward_is_known():
 
 def test_what_is_called_in_a_forward_that_cannot_be_traced_is_named_with_what_to_do():
     why = {row.what: row.why for row in mollifier.plan(Calls()).skipped}
-    assert why["F.relu"].startswith("its place is not known, since the forward cannot be traced (RuntimeError: 'len' is")
+    assert why["F.relu"].startswith(
+        "its place is not known, since the forward cannot be traced (RuntimeError: 'len' is"
+    )
     assert why["F.relu"].endswith("give an example= input, or make it a module")
     assert "x.relu_" in why

@@ -84,7 +84,8 @@ def make(model: nn.Module, blocks: list[Block], settings: Settings) -> tuple[lis
             layer = by_path[block.path].layer(block.layer)
             for part in [layer, *(layer.copies or [])]:
                 part.order = order
-            rows.append(Row(block.name, block.kind, layer.parts(), str(block.width), layer.copy_rule(), order=order))
+            shown, rule = layer.parts(), layer.copy_rule()
+            rows.append(Row(block.name, block.kind, shown, str(block.width), rule, settings.level, order))
             continue
         parts = _feed_forward(model, block, settings)
         for piece in [parts.copy, *(parts.noisy or [])]:
@@ -92,7 +93,7 @@ def make(model: nn.Module, blocks: list[Block], settings: Settings) -> tuple[lis
                 piece.order = order
         shown = [f"{n.activation} ({n.units} a)" for n in block.noisy]
         rule = parts.copy.rule if parts.copy else "none"
-        rows.append(Row(block.name, block.kind, shown, str(block.width or ""), rule, order=order))
+        rows.append(Row(block.name, block.kind, shown, str(block.width or ""), rule, settings.level, order))
         made.append(parts)
     return made, rows
 

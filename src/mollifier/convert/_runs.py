@@ -44,13 +44,13 @@ class Run:
     def follow(self, given: Tensor, out: Tensor) -> None:
         """Something that stands between layer and activation took ``given`` and gave ``out``."""
         trail = self._trails.get(_thread())
-        if trail is not None and trail[2] is given:
+        if trail is not None and _same(trail[2], given):
             self._trails[_thread()] = (*trail[:2], out)
 
     def finish(self, given: Tensor) -> Tensor | None:
         """What the layer took, if ``given`` is what came of it; the trail ends there."""
         trail = self._trails.get(_thread())
-        if trail is None or trail[2] is not given:
+        if trail is None or not _same(trail[2], given):
             return None
         del self._trails[_thread()]
         check_unchanged(trail[0], trail[1])
@@ -58,6 +58,20 @@ class Run:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"ends": self.ends, "_trails": {}}  # a copy, or one in a file, is not in the middle of a forward
+
+
+def _same(out: Tensor, given: Tensor) -> bool:
+    """Is ``given`` what a module gave, also where a full backward hook put a tensor of its own in the place of it?"""
+    if out is given:
+        return True
+    if torch.compiler.is_compiling() or not isinstance(given, Tensor):
+        return False
+    wanted, node = out.grad_fn, given.grad_fn
+    while node is not None and type(node).__name__ == "BackwardHookFunctionBackward":
+        node = node.next_functions[0][0]
+        if node is wanted and node is not None:
+            return True
+    return False
 
 
 def _thread() -> int:

@@ -89,8 +89,8 @@ def test_equals_one_layer_at_a_time(levels, chains, dtype, one_by_one):
 
 
 def inner(model: nn.Sequential) -> dict[str, nn.Module]:
-    holder = model._mollifier
-    return {"linear": model[4], "activation": model[5], "copy": holder.copies["5"], "noise": model[5]._mollifier.noise}
+    end = model[5]._mollifier.ends[0]
+    return {"linear": model[4], "activation": model[5], "copy": end.copy, "noise": end.noise}
 
 
 @pytest.mark.parametrize("which", ["linear", "activation"])
@@ -122,11 +122,16 @@ def test_a_hook_or_an_own_forward_keeps_a_block_out(which):
     assert nodes(model(x)) == [2, 2]
 
 
-def test_a_copy_is_called_at_level_0_if_somebody_listens():
+def test_nothing_of_ours_is_called_at_level_0():
+    """It is the plain network: whoever listens to a copy hears it while it copies."""
     model, calls = network(0.0), []
-    inner(model)["copy"].register_forward_hook(lambda *_: calls.append(1))
+    for which in ("copy", "noise"):
+        inner(model)[which].register_forward_hook(lambda *_: calls.append(1))
     model(torch.randn(3, 6))
-    assert calls == [1]
+    assert calls == []
+    mollifier.set_level(model, 0.5)
+    model(torch.randn(3, 6))
+    assert calls == [1, 1]
 
 
 def test_a_hook_on_all_modules_is_called():
@@ -137,7 +142,7 @@ def test_a_hook_on_all_modules_is_called():
     finally:
         handle.remove()
     assert nodes(out) == []
-    assert calls.count("Linear") == 6
+    assert [name.removeprefix("Mollified") for name in calls].count("Linear") == 6
 
 
 def test_what_the_kernels_do_not_serve_goes_layer_by_layer():
@@ -148,7 +153,7 @@ def test_what_the_kernels_do_not_serve_goes_layer_by_layer():
     model[4].weight = nn.Parameter(model[4].weight.detach().t().contiguous().t())  # not in memory order
     assert nodes(model(x)) == [2, 2]
     plain = network()
-    plain._mollifier.copies["3"].set_level(0.7)  # an ablation: the copy's level apart from the noise's
+    plain[3]._mollifier.ends[0].copy.set_level(0.7)  # an ablation: the copy's level apart from the noise's
     assert nodes(plain(x)) == [1, 3]
 
 
@@ -190,8 +195,11 @@ def test_changed_modules_are_the_ones_used():
     model(x)
     model[4] = nn.Linear(8, 12)
     torch.nn.init.zeros_(model[4].weight)
-    out = model(x)
-    assert nodes(out) == [5]
+    with pytest.warns(
+        RuntimeWarning, match="a mollified Sigmoid was called on something that did not come from its layer"
+    ):
+        out = model(x)
+    assert nodes(out) == [2, 2]  # the copy went with the layer that was taken out
     out.sum().backward()
     assert model[4].weight.grad is not None
 
