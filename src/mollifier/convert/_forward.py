@@ -65,7 +65,7 @@ class Found:
     Attributes:
         steps: Its activations, and the paths of the other children that it calls, in forward order.
         returned: Paths of the children whose result it returns.
-        followed: For a child that is called, what takes its output, where that is one module or function.
+        followed: For a child that is called, what takes its output.
     """
 
     steps: list[Call | str] = field(default_factory=list)
@@ -112,8 +112,8 @@ def _look(module: nn.Module, training: bool) -> Found:
             if node in returned:
                 found.returned.add(str(node.target))
             users = list(node.users)
-            if len(users) == 1:
-                found.followed[str(node.target)] = _name(users[0], module)
+            if users:
+                found.followed[str(node.target)] = " and ".join(dict.fromkeys(_name(user, module) for user in users))
     return found
 
 

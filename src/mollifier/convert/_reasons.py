@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from mollifier.activations import of_module
 from mollifier.convert import _structure as structure
 
 OUTPUT = "output: what the model returns stays as it is; mollify it too with output=True"
@@ -33,13 +34,13 @@ def layer(after: Sequence[nn.Module], output: bool) -> str:
     for module in after:
         if type(module) in structure.NO_TANGENT:
             return f"{type(module).__name__} follows it: {structure.NO_TANGENT[type(module)]}"
-        if structure.has_tangent(module):
-            return OUTPUT
-        if isinstance(module, structure.BETWEEN):
-            continue
-        if isinstance(module, structure.SHAPING):
-            continue
-        return f"{type(module).__name__} follows it, and no activation"
+        try:
+            if of_module(module) is not None:
+                return OUTPUT
+        except ValueError as error:
+            return f"{type(module).__name__} follows it: {error}"
+        if not isinstance(module, (*structure.BETWEEN, *structure.SHAPING)):
+            return f"{type(module).__name__} follows it, and no activation"
     return OUTPUT if output else NOTHING_FOLLOWS
 
 
@@ -47,4 +48,4 @@ def layer_before(follower: str | None, output: bool) -> str:
     """The same, in a forward of the user's own; ``follower`` is what takes its output."""
     if output:
         return OUTPUT
-    return f"{follower} follows it, and no activation that can be mollified" if follower else NOTHING_FOLLOWS
+    return f"{follower} takes its output, and not an activation alone" if follower else NOTHING_FOLLOWS
