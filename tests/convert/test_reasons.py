@@ -106,3 +106,22 @@ def test_a_plan_changes_nothing():
     assert torch.equal(torch.get_rng_state(), random)
     assert not mollifier.is_mollified(model)
     assert str(report) == str(mollifier.report(mollifier.mollify(model, level=0.5, exclude="h.0")))
+
+
+def test_a_layer_that_is_read_twice_and_an_activation_that_is_flat_are_named() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc, self.head = nn.Linear(4, 4), nn.Linear(4, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            z = self.fc(x)
+            return self.head(torch.tanh(z) + z)
+
+    found = {row.name: row.why for row in mollifier.plan(Twice()).skipped}
+    assert found["fc"].startswith("tanh and add take its output")
+    flat = mollifier.plan(
+        nn.Sequential(nn.Linear(4, 4), nn.Hardtanh(1.0, 2.0), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+    )
+    why = {row.name: row.why for row in flat.skipped}
+    assert why["0"].startswith("Hardtanh follows it: hardtanh on [1.0, 2.0] is flat at 0")

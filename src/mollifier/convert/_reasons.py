@@ -48,4 +48,8 @@ def layer_before(follower: str | None, output: bool) -> str:
     """The same, in a forward of the user's own; ``follower`` is what takes its output."""
     if output:
         return OUTPUT
-    return f"{follower} takes its output, and not an activation alone" if follower else NOTHING_FOLLOWS
+    if not follower:
+        return NOTHING_FOLLOWS
+    if " and " in follower:
+        return f"{follower} take its output: a copy goes past a layer only where its activation alone does"
+    return f"{follower} follows it, and no activation that can be mollified"
