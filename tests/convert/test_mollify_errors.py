@@ -56,7 +56,7 @@ REFUSED = [
         "only an output layer",
         lambda: nn.Sequential(nn.Linear(2, 2)),
         {},
-        r"found nothing to mollify in Sequential.\n  0 \(Linear\): output: what the model returns stays as it is",
+        r"found nothing to mollify in Sequential.\n  0 \(Linear\): output layer: no activation follows it",
     ),
     (
         "activations and copies off",

@@ -18,7 +18,7 @@ def test_a_hidden_layer_before_an_activation_that_cannot_be_mollified(act):
     model = nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), act, nn.Conv2d(2, 2, 1), nn.ReLU(), nn.Conv2d(2, 1, 1))
     found = why(model)
     assert found["0"].startswith(f"{type(act).__name__} follows it: it")
-    assert found["5"].startswith("output: ")
+    assert found["5"].startswith("output")
     assert not any("no activation follows it" in reason for reason in found.values())
 
 
@@ -55,7 +55,7 @@ def test_attention_projections_are_not_called_output_layers():
             found[f"h.0.{name}"] == "scaled_dot_product_attention follows it, and no activation that can be mollified"
         )
     assert found["h.0.out"] == "add follows it, and no activation that can be mollified"
-    assert [name for name, reason in found.items() if reason.startswith("output: ")] == ["head"]
+    assert [name for name, reason in found.items() if reason.startswith("output")] == ["head"]
 
 
 def test_equal_rows_are_one_line():

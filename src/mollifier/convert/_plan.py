@@ -298,8 +298,9 @@ class _Forward:
         before = {step.layer for step in self.found.steps if isinstance(step, Call) and step.returned}
         asked = path in planner.named or planner.exclude.module(path)
         if affine_width(child) is not None and self.block is None and not asked:
-            last = returned or (self.output and name in before)
-            planner._skip(path, child, reasons.layer_before(self.found.followed.get(name), last))
+            why = reasons.layer_before(self.found.followed.get(name))
+            why = reasons.OUTPUT if self.output and name in before else reasons.OUTPUT_LAYER if returned else why
+            planner._skip(path, child, why)
             return
         planner.walk(child, path, self.block, output=returned)
 

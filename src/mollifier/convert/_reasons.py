@@ -10,6 +10,7 @@ from mollifier.activations import of_module
 from mollifier.convert import _structure as structure
 
 OUTPUT = "output: what the model returns stays as it is; mollify it too with output=True"
+OUTPUT_LAYER = "output layer: no activation follows it"
 EXCLUDED = "excluded"
 NO_COPY = "its place in the forward is not known, so nothing is copied past it: name its block with blocks=[…], or give an example= input"
 ATTENTION = "attention has no activation to mollify: name the layer around it with blocks=[…]"
@@ -41,13 +42,11 @@ def layer(after: Sequence[nn.Module], output: bool) -> str:
             return f"{type(module).__name__} follows it: {error}"
         if not isinstance(module, (*structure.BETWEEN, *structure.SHAPING)):
             return f"{type(module).__name__} follows it, and no activation"
-    return OUTPUT if output else NOTHING_FOLLOWS
+    return OUTPUT_LAYER if output else NOTHING_FOLLOWS
 
 
-def layer_before(follower: str | None, output: bool) -> str:
+def layer_before(follower: str | None) -> str:
     """The same, in a forward of the user's own; ``follower`` is what takes its output."""
-    if output:
-        return OUTPUT
     if not follower:
         return NOTHING_FOLLOWS
     if " and " in follower:

@@ -55,7 +55,7 @@ class Report:
      #  block  kind  units  copy  noisy activations  level
      1  [0:1]  run   4 → 8  pad   tanh (8 a)         1
     not mollified:
-      2 (Linear): output: what the model returns stays as it is; mollify it too with output=True
+      2 (Linear): output layer: no activation follows it
     """
 
     blocks: list[Row] = field(default_factory=list)
