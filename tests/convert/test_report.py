@@ -72,3 +72,14 @@ def test_a_restored_model_has_none():
     mollifier.set_level(net, 0)
     with pytest.raises(ValueError, match="was not mollified"):
         mollifier.report(mollifier.restore(net))
+
+
+def test_rows_are_grouped_as_far_as_their_numbers_run_through_all_combinations():
+    names = ["layer1.0.relu", "layer1.1.relu", "layer2.0.relu", "head", "head"]
+    grouped = mollifier.convert._report.grouped(names, [("x",)] * 5)
+    assert [(places, name) for places, name, _ in grouped] == [
+        ([0, 1], "layer1.{0..1}.relu"),
+        ([2], "layer2.0.relu"),
+        ([3], "head"),
+        ([4], "head"),
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import product, zip_longest
 
 from torch import nn
 
@@ -90,15 +90,31 @@ def grouped(names: Sequence[str], rest: Sequence[tuple[str, ...]]) -> list[tuple
         alike.setdefault((re.sub(r"\d+", "#", name), cells), []).append(place)
     found: list[tuple[list[int], str, tuple[str, ...]]] = []
     for places in alike.values():
-        numbers = [tuple(map(int, re.findall(r"\d+", names[place]))) for place in places]
-        spans = [sorted(set(column)) for column in zip(*numbers, strict=True)]
-        if len(places) > 1 and sorted(numbers) == sorted(product(*spans)):
-            parts = iter(map(_span, spans))
-            name = re.sub(r"\d+", lambda _, parts=parts: next(parts), names[places[0]])  # type: ignore[misc]
-            found.append((places, name, rest[places[0]]))
-        else:
-            found += [([place], names[place], rest[place]) for place in places]
+        for part in _whole([(place, tuple(map(int, re.findall(r"\d+", names[place])))) for place in places]):
+            first = part[0][0]
+            spans = map(_span, (sorted(set(column)) for column in zip(*(numbers for _, numbers in part), strict=True)))
+            found.append(([place for place, _ in part], _filled(names[first], list(spans)), rest[first]))
     return sorted(found, key=lambda row: row[0][0])
+
+
+Numbered = tuple[int, tuple[int, ...]]  # the place of a row, and the numbers in its name
+
+
+def _whole(rows: list[Numbered]) -> list[list[Numbered]]:
+    """Rows in as few parts as possible, in each of which the numbers run through all combinations."""
+    columns = [sorted(set(column)) for column in zip(*(numbers for _, numbers in rows), strict=True)]
+    if sorted(numbers for _, numbers in rows) == sorted(product(*columns)):
+        return [rows]
+    varies = next((index for index, column in enumerate(columns) if len(column) > 1), None)
+    if varies is None:  # one name several times
+        return [[row] for row in rows]
+    parts = [[row for row in rows if row[1][varies] == value] for value in columns[varies]]
+    return [whole for part in parts for whole in _whole(part)]
+
+
+def _filled(name: str, spans: list[str]) -> str:
+    parts = re.split(r"\d+", name)
+    return "".join(text for pair in zip_longest(parts, spans, fillvalue="") for text in pair)
 
 
 def _span(numbers: list[int]) -> str:
@@ -112,7 +128,8 @@ def _numbers(places: list[int]) -> str:
     """The numbers of the blocks, from 1."""
     if places == list(range(places[0], places[-1] + 1)):
         return str(places[0] + 1) if len(places) == 1 else f"{places[0] + 1}-{places[-1] + 1}"
-    return f"{places[0] + 1}, …, {places[-1] + 1}"
+    shown = [str(place + 1) for place in places]
+    return ", ".join(shown if len(shown) <= 3 else [shown[0], "…", shown[-1]])
 
 
 def _line(cells: tuple[str, ...], widths: list[int]) -> str:
