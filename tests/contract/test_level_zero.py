@@ -47,7 +47,8 @@ def test_level_zero_is_the_plain_network(kind: Kind, training: bool, precision: 
     assert sum(value is not None for key, value in want.items() if key.startswith("gradient")) > 0
     for key in want:
         assert_equal(got[key], want[key], key)
-    assert all(parameter.grad is None for parameter in mollifier.added_parameters(model))
+    # none, or zero where mollify sees to it that no loop meets a missing one
+    assert all(added.grad is None or not added.grad.any() for added in mollifier.added_parameters(model))
 
 
 @by_name(BECOMES_PLAIN)
