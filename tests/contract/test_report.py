@@ -92,8 +92,8 @@ LEFT_ALONE: dict[str, tuple[Any, dict[str, Any], str, str, str]] = {
     "untraceable": (Twisted, {}, "other", "F.relu", "cannot be traced (TraceError"),
     "lazy layer": (lambda: nn.Sequential(nn.LazyLinear(4), nn.ReLU()), {}, "other.0", "LazyLinear", "place"),
     "layer alone": (Twisted, {}, "other.fc", "Linear", "name its block"),
-    "output layer": (lambda: nn.Linear(4, 4), {}, "other", "Linear", "output: "),
-    "output layer in a container": (lambda: nn.Sequential(nn.Linear(4, 4)), {}, "other.0", "Linear", "output: "),
+    "output layer": (lambda: nn.Linear(4, 4), {}, "other", "Linear", "output layer: "),
+    "output layer in a container": (lambda: nn.Sequential(nn.Linear(4, 4)), {}, "other.0", "Linear", "output layer: "),
     "hidden layer": (
         lambda: nn.Sequential(nn.Linear(4, 4), nn.Hardswish(), nn.Linear(4, 4)),
         {},

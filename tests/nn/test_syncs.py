@@ -68,7 +68,7 @@ def test_a_step_reads_nothing_from_the_device(name: str, noise: Any, monkeypatch
     make, shape, options = MODELS[name]
     model = mollifier.mollify(make(), train_noise=noise, **options)
     annealer = mollifier.Annealer(model, "linear", horizon=5)
-    annealer._near = False
+    annealer._on_host = False
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     x = torch.randn(shape)
     with Count() as count:
@@ -86,7 +86,7 @@ def test_a_step_reads_nothing_from_the_device(name: str, noise: Any, monkeypatch
 def test_the_annealer_looks_once_in_a_while() -> None:
     model = mollifier.mollify(mlp(4, 5, 1))
     annealer = mollifier.Annealer(model, k=1e6)
-    annealer._near = False
+    annealer._on_host = False
     with Count() as count:
         for _ in range(POLL - 1):
             annealer.step(torch.tensor(0.7))
