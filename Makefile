@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Two test processes on two cores: one thread each.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo results-quick test coverage lint browser docs figures bench sanitize clean
+.PHONY: demo results-quick test test-oldest coverage lint browser docs figures bench sanitize clean
 
 $(VENV)/.lab: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.11 …")'
@@ -38,6 +38,20 @@ browser:
 
 test: lint browser
 	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The library's tests on the oldest torch that pyproject.toml allows, in an environment that is thrown away afterwards.
+# It downloads that release with its CUDA packages, gigabytes of them, and so is no part of make test.
+# The laboratory and the integrations are left out: their own dependencies choose the torch they want.
+OLDEST ?= 2.8.0
+OLD := build/oldest
+test-oldest:
+	rm -rf $(OLD)
+	$(PYTHON) -m venv $(OLD)
+	sed '/^torch==/d' constraints.txt > $(OLD)/constraints.txt
+	PIP_CONSTRAINT=$(CURDIR)/$(OLD)/constraints.txt $(OLD)/bin/pip install --quiet torch==$(OLDEST) \
+	  hypothesis matplotlib psutil pytest rich scipy sybil transformers
+	$(TEST_ENV) PYTHONPATH=src $(OLD)/bin/python -m pytest -q -p no:cacheprovider tests --ignore tests/lab --ignore tests/integrations
+	rm -rf $(OLD)
 
 # The same with a look at what the tests reach; slower.
 coverage: $(VENV)/.ready browser

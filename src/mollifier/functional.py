@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Generator, Tensor, nn
@@ -34,13 +34,18 @@ HALF_NORMAL_MEAN = math.sqrt(2.0 / math.pi)
 
 def normal_like(x: Tensor, generator: Generator | None = None) -> Tensor:
     """ξ ~ N(0, 1), one an element of x."""
-    return torch.randn(x.shape, dtype=x.dtype, device=x.device, generator=generator)
+    return torch.randn(x.shape, dtype=x.dtype, device=x.device, **_from(generator))
 
 
 def uniform_like(x: Tensor, generator: Generator | None = None) -> Tensor:
     """U[0, 1), one an element of x, in at least float32: half precision has too few values near 1 for ``U < p``."""
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    return torch.rand(x.shape, dtype=dtype, device=x.device, generator=generator)
+    return torch.rand(x.shape, dtype=dtype, device=x.device, **_from(generator))
+
+
+def _from(generator: Generator | None) -> dict[str, Any]:
+    # Not generator=None: torch 2.8 cannot compile that for a batch size that changes.
+    return {} if generator is None else {"generator": generator}
 
 
 def noise_scale(saturation: Tensor, a: Tensor | float) -> Tensor:

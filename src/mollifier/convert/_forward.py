@@ -28,6 +28,11 @@ _SHAPING = (
     *("view", "reshape", "squeeze", "unsqueeze", "flatten", "contiguous", "permute", "transpose", "float", "to"),
     *("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"),
 )
+# Called with a size that is not known yet, such as torch.randn(x.shape), these raise in torch 2.8 unless torch.fx wraps them.
+_FACTORIES = (
+    *(torch.empty, torch.full, torch.ones, torch.zeros, torch.rand, torch.randn, torch.randint, torch.randperm),
+    *(torch.arange, torch.eye, torch.linspace),
+)
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,8 @@ class _OwnForward(fx.Tracer):
     """Traces a module's own forward only, looks into no activation that is written in Python, and notes which method calls what."""
 
     def __init__(self, kind: type[nn.Module]) -> None:
-        super().__init__(autowrap_functions=python_functions())
+        super().__init__(autowrap_functions=(*python_functions(), *_FACTORIES))
+        self._autowrap_search.append(torch)  # where they are looked up; its other functions are left alone
         methods = {name: getattr(kind, name) for name in listened(kind)}
         self.codes: dict[CodeType, str] = {method.__code__: name for name, method in methods.items()}
         self.counts: dict[FrameType, int] = {}

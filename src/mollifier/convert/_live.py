@@ -25,7 +25,8 @@ from mollifier.convert._runs import End
 from mollifier.nn import NoisyActivation
 
 # Functions that may stand between a layer and its activation, as the modules of the same names may.
-PASSING = frozenset((
+# Asked in compiled forwards: torch 2.8 traces that for a dict, not for a frozenset.
+PASSING = dict.fromkeys((
     *(F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout, torch.dropout),
     *(F.batch_norm, F.layer_norm, F.group_norm, F.instance_norm, F.rms_norm, F.local_response_norm),
 ))  # fmt: skip

@@ -7,7 +7,6 @@ is added lives in one child module, a `Holder`, under the name ``_mollifier``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
 from typing import Any, cast
 
 import torch
@@ -109,11 +108,12 @@ class BlockSpot(Spot):
     """Any module, with the copy of its first tensor argument around it."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        below = next((arg for arg in chain(args, kwargs.values()) if isinstance(arg, Tensor)), None)
-        if below is None:
+        # a list, not next(…, None), which torch 2.8 cannot compile
+        given = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, Tensor)]
+        if not given:
             raise TypeError(f"the mollified block {type(self).__name__} was called without a tensor: nothing to copy")
         holder = cast(Holder, self._mollifier)
-        return around(cast(Copy, holder.copy), super().forward, below, args, kwargs)
+        return around(cast(Copy, holder.copy), super().forward, given[0], args, kwargs)
 
 
 class RecurrentSpot(RecurrentForward, Spot):  # type: ignore[misc]
