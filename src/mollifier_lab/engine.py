@@ -15,6 +15,7 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
+from mollifier_lab import seal
 from mollifier_lab.denormals import flush_denormal
 from mollifier_lab.errors import Busy as Busy, Interrupted as Interrupted, LabError
 from mollifier_lab.group import Group
@@ -71,6 +72,7 @@ def resume(
     folder = RunFolder(out)
     config = folder.config()
     if folder.status == "done":
+        seal.refuse(folder.path)
         return folder.json("result.json")
     return _go(config, folder, data, hardware or Hardware(), show, observe, new=False)
 

@@ -16,6 +16,8 @@
     checkpoints/        the last two
     tensorboard/        the same numbers as events
     model.safetensors   the plain network's weights at the end
+    seal.json           checksums of the files, see `mollifier_lab.seal`
+    resumptions.jsonl   a line each time that the run was gone on with, and what differed then
     result.json         the last thing written: the run is done
     failure.txt         why a run of a study ended before that
 """

@@ -50,6 +50,7 @@ def compare(
     show: bool = True,
     tuned: Mapping[str, Tuned] | None = None,
     command: str = "",
+    allow_other_data: bool = False,
 ) -> list[RunFolder]:
     """Run what is missing of a comparison: what is done is left alone, what was started goes on, what failed is tried again.
 
@@ -71,6 +72,7 @@ def compare(
         show: Show how it goes? Failures are told in any case.
         tuned: What searches chose, by variant; it goes before ``changes``, and is written beside the runs.
         command: What makes it, if it is another than `study_command`.
+        allow_other_data: Take data files that are not the published ones?
 
     Returns:
         The runs, variant by variant; see `RunFolder.status` for how far each is.
@@ -84,13 +86,17 @@ def compare(
     tuned = tuned or {}
     chosen = {name: dict(each.chosen) for name, each in tuned.items()}
     jobs = [
-        Job(variant.config(task, seed, preset, common | chosen.get(str(variant), {})), out / variant.slug / f"seed-{seed}")
+        Job(
+            dataclasses.replace(variant.config(task, seed, preset, common | chosen.get(str(variant), {})), other_data=allow_other_data),
+            out / variant.slug / f"seed-{seed}",
+        )
         for variant in wanted
         for seed in numbers
     ]  # fmt: skip
     pool = Pool(data=data and Path(data).resolve(), workers=workers, backend=backend, address=address, threads=threads, show=show)  # fmt: skip
     command = command or study_command(
-        task, wanted, numbers, out, preset=preset, changes=common, data=data, workers=workers, backend=backend, address=address, threads=threads
+        task, wanted, numbers, out, preset=preset, changes=common, data=data, workers=workers, backend=backend, address=address, threads=threads,
+        allow_other_data=allow_other_data,
     )  # fmt: skip
     _check(out, task)
     check_folders(jobs)
@@ -126,6 +132,7 @@ def study_command(
     trial_changes: Changes = (),
     search_seed: int = SEARCH_SEED,
     best: Sequence[str | Path] = (),
+    allow_other_data: bool = False,
 ) -> str:
     """The command that makes a comparison, or goes on with it; for the arguments see `compare` and `mollifier_lab.tuning.tune`.
 
@@ -148,6 +155,7 @@ def study_command(
     flags = (("data", data, None), ("workers", workers, 1), ("backend", backend, "loky"), ("address", address, None), ("threads", threads, 0))  # fmt: skip
     for name, value, usual in flags:
         words += [f"--{name}", str(value)] if value != usual else []
+    words += ["--allow-other-data"] if allow_other_data else []
     return shlex.join(words)
 
 
