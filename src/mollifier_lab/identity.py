@@ -13,19 +13,18 @@ import torch
 import mollifier
 from mollifier_lab.data.sums import Sums
 from mollifier_lab.errors import LabError
-from mollifier_lab.runs import Row
+from mollifier_lab.runs import ESSENTIAL, INCIDENTAL, Row
 from mollifier_lab.settings import RunConfig
 
 LOG = "resumptions.jsonl"
-# another result, not other last bits: how to have the same again
-REFUSED = {
-    "precision": "give --precision {there}",
-    "ranks": "start as many processes as then: --devices, or torchrun",
-    "device": "give --accelerator {there}",
-    "kernels": "they draw other noise; {kernels}",
-    "data": "give the folder with the files of then: --data",
-}
-WARNED = ("threads", "torch", "mollifier", "deterministic")  # the same result but for rounding
+# how to have the same again, in the order of `ESSENTIAL`
+HINTS = (
+    "give --precision {there}",
+    "start as many processes as then: --devices, or torchrun",
+    "give --accelerator {there}",
+    "they draw other noise; {kernels}",
+    "give the folder with the files of then: --data",
+)
 _KERNELS = {
     "native": "the native ones need a C++ compiler, and MOLLIFIER_KERNELS unset",
     "eager": "set MOLLIFIER_KERNELS=eager",
@@ -65,7 +64,7 @@ def compare(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path) -> 
     """
     wrong = [
         f"{name}: {_show(there[name], here[name])} ({hint.format(there=there[name], kernels=_KERNELS.get(str(there[name]), ''))})"
-        for name, hint in REFUSED.items()
+        for name, hint in zip(ESSENTIAL, HINTS, strict=True)
         if name in there and there[name] != here[name]
     ]
     if wrong:
@@ -73,7 +72,7 @@ def compare(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path) -> 
             f"{folder}: going on like this would give another run than the one that was started. {'; '.join(wrong)}. "
             "Nothing was changed"
         )
-    return [f"{name}: {_show(there[name], here[name])}" for name in WARNED if name in there and there[name] != here[name]]  # fmt: skip
+    return [f"{name}: {_show(there[name], here[name])}" for name in INCIDENTAL if name in there and there[name] != here[name]]  # fmt: skip
 
 
 def log_resumption(folder: Path, update: int, differs: list[str], here: Row) -> None:

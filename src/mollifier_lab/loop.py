@@ -22,6 +22,7 @@ from mollifier_lab.group import Converted, Group
 from mollifier_lab.hardware import Hardware
 from mollifier_lab.identity import compare, identity, log_resumption
 from mollifier_lab.optimizers import make_optimizer
+from mollifier_lab.outlook import outlook
 from mollifier_lab.progress import Progress
 from mollifier_lab.records import Records, finite
 from mollifier_lab.runs import Row, RunFolder
@@ -116,6 +117,7 @@ class Loop:
         self._began = time.perf_counter() - self.seconds
         with Stop() as stop, self.progress:
             if self.update == 0:
+                self._foresee(None)
                 self._evaluate(None)
             while self.update < self.total and self.divergence is None and not self.converged:
                 self._step()
@@ -147,6 +149,8 @@ class Loop:
             annealer.step(self.valid_loss if self.settings.v == "valid" else loss)
             if annealer.finished:
                 self.finished_at = self.update
+            elif self.update == 1:
+                self._foresee(annealer.loss_average)
         if self.update % self.evaluate_every == 0 or self.update == self.total:
             self._evaluate(self._mean_loss())
         if self.update % self.save_every == 0 and self.update < self.total:
@@ -154,6 +158,14 @@ class Loop:
         self.progress.step(self.update, loss, annealer)
         if self.observe is not None:
             self.observe(self.update, loss, annealer.levels if annealer is not None else None)
+
+    def _foresee(self, v: float | None) -> None:
+        """Warn if annealing cannot end in time: at once, or when the first loss is known."""
+        if self.annealer is None or not self.shown:
+            return
+        text = outlook(self.annealer, self.total, v)
+        if text and (v is None or not outlook(self.annealer, self.total, None)):
+            self.progress.say(f"warning: {text}")
 
     def _set_lr(self, lr: float) -> None:
         if lr != self.lr:

@@ -25,7 +25,7 @@ from mollifier_lab.backends import Backend
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.job import Job, Outcome, different
 from mollifier_lab.pool import Pool
-from mollifier_lab.report.formats import show_metric, show_seconds, title
+from mollifier_lab.report.formats import show_metric, show_seconds, show_unfinished, title
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.tuned import Tuned
 from mollifier_lab.variants import Changes, Variant, parse_changes, parse_variants, show as as_word
@@ -226,7 +226,8 @@ def describe(outcome: Outcome, name: str = "", metric: str = "") -> str:
         return f"{name}: FAILED: {outcome.error}" + (f"\n    log: {log}" if log.exists() else "")
     result = folder.json("result.json")
     value = "diverged" if result["diverged"] else show_metric(metric, result["final"].get(metric))
-    return f"{name}: {title(metric)} {value}, {show_seconds(result['seconds'])}" + (", run elsewhere" if outcome.status == "found" else "")  # fmt: skip
+    rest = show_unfinished(result.get("annealing")) if not result["diverged"] else ""
+    return f"{name}: {title(metric)} {value}, {show_seconds(result['seconds'])}" + (f", {rest}" if rest else "") + (", run elsewhere" if outcome.status == "found" else "")  # fmt: skip
 
 
 def how_far(jobs: Sequence[Job], address: str | None) -> str:

@@ -104,12 +104,7 @@ REFUSED = [
         {},
         r"\n  0 \(Linear\): output: .*\n  1 \(Sigmoid\): output: .*; mollify it too with output=True",
     ),
-    (
-        "all excluded",
-        lambda: mlp(2, 2, 1),
-        {"exclude": [nn.Sigmoid]},
-        r"found nothing .*\n  .*\n  1 \(Sigmoid\): excluded",
-    ),
+    ("all excluded", lambda: mlp(2, 2, 1), {"exclude": [nn.Sigmoid]}, r"found nothing .*\n  .*\n  1 \(Sigmoid\): excluded"),
     (
         "a misspelt name to exclude",
         Layers,

@@ -213,9 +213,7 @@ def test_the_papers_hard_sigmoid_is_known_as_a_module():
 def test_a_transformer_layer_named_as_a_block():
     layer = nn.TransformerEncoderLayer(8, 2, dim_feedforward=16, batch_first=True, activation="gelu")
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-    assert plan(model, blocks="layers.*") == [
-        (f"layers.{i}", "named", "unknown", "copy", "gelu (16 a)") for i in range(2)
-    ]
+    assert plan(model, blocks="layers.*") == [(f"layers.{i}", "named", "unknown", "copy", "gelu (16 a)") for i in range(2)]
     x = torch.randn(2, 5, 8)
     assert torch.equal(model.eval()(x), x)
     mollifier.set_level(model, 0)

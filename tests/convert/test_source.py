@@ -112,8 +112,6 @@ def test_a_function_attribute_has_its_copy_where_the_forward_is_known():
 
 def test_what_is_called_in_a_forward_that_cannot_be_traced_is_named_with_what_to_do():
     why = {row.what: row.why for row in mollifier.plan(Calls()).skipped}
-    assert why["F.relu"].startswith(
-        "its place is not known, since the forward cannot be traced (RuntimeError: 'len' is"
-    )
+    assert why["F.relu"].startswith("its place is not known, since the forward cannot be traced (RuntimeError: 'len' is")
     assert why["F.relu"].endswith("give an example= input, or make it a module")
     assert "x.relu_" in why

@@ -69,11 +69,11 @@ def test_the_output_is_recognised_in_whatever_shape(how):
     assert ((out > 0) & (out < 1)).all()
 
 
-@pytest.mark.parametrize("what", ["1", nn.Tanh, lambda name, module: name == "1", ["1"], [nn.Tanh, "3"]], ids=range(5))
+@pytest.mark.parametrize(
+    "what", ["1", nn.Tanh, lambda name, module: name == "1", ["1"], [nn.Tanh, "3"]], ids=range(5)
+)
 def test_one_activation_can_be_left_out(what):
-    model = mollifier.mollify(
-        nn.Sequential(nn.Linear(8, 8), nn.Tanh(), mlp(8, 4, 1), nn.ReLU(), nn.Linear(1, 1)), exclude=what
-    )
+    model = mollifier.mollify(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), mlp(8, 4, 1), nn.ReLU(), nn.Linear(1, 1)), exclude=what)
     left = {row.name: row.why for row in mollifier.report(model).skipped}
     assert left["1"] == "excluded"
     assert "[0:1]" not in [row.name for row in mollifier.report(model).blocks]
@@ -124,9 +124,7 @@ def test_a_mollified_sequential_can_be_edited(edit):
     EDITS[edit](model)
     assert len(model) == len(plain)
     assert [type(module).__name__.removeprefix("Mollified") for module in model] == [type(m).__name__ for m in plain]
-    broken = (
-        edit == "insert in a run"
-    )  # the activation no longer follows its layer: nothing is copied there, and that is said
+    broken = edit == "insert in a run"  # the activation no longer follows its layer: nothing is copied there, and that is said
     with pytest.warns(RuntimeWarning, match="did not come from its layer") if broken else nullcontext():
         assert model(X).shape == plain(X).shape
     mollifier.set_level(model, 0)
@@ -136,9 +134,7 @@ def test_a_mollified_sequential_can_be_edited(edit):
 
 
 def test_an_edit_between_calls_is_followed():
-    model = mollifier.mollify(
-        nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
-    ).eval()
+    model = mollifier.mollify(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))).eval()
     head = model[4]
     assert torch.equal(model(X), head(X))
     model.insert(2, nn.Softmax(-1))
@@ -152,9 +148,7 @@ class Iterated(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.net = nn.Sequential(
-            nn.Linear(8, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)
-        )
+        self.net = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.net:
@@ -198,9 +192,7 @@ def test_the_copies_come_along_however_the_layers_are_called(kind):
 
 
 def test_the_copies_come_along_in_a_slice_that_is_taken_from_outside():
-    model = mollifier.mollify(
-        nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
-    ).eval()
+    model = mollifier.mollify(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))).eval()
     assert torch.equal(model[:4](X), X)
     assert torch.equal(model[2:](X), model[4](X))
     assert torch.equal(nn.Sequential(*model)(X), model(X))

@@ -25,7 +25,20 @@ def test_lists_add_up(line: str) -> None:
 
 
 def test_the_files_and_the_settings_of_a_search_add_up() -> None:
-    found = parse("compare parity --best a.json --search-set updates=2 --best b.json --search_set bits=4".split())
+    found = parse(
+        [
+            "compare",
+            "parity",
+            "--best",
+            "a.json",
+            "--search-set",
+            "updates=2",
+            "--best",
+            "b.json",
+            "--search_set",
+            "bits=4",
+        ]
+    )
     assert isinstance(found, Compare)
     assert found.best == (Path("a.json"), Path("b.json"))
     assert found.search_set == ("updates=2", "bits=4")
@@ -47,6 +60,6 @@ def test_a_flag_of_one_value_is_refused(line: str, said: str, capsys: pytest.Cap
 
 
 def test_a_value_that_begins_with_a_minus_is_no_flag() -> None:
-    found = parse("train parity --stop-at -1 --method mollified".split())
+    found = parse(["train", "parity", "--stop-at", "-1", "--method", "mollified"])
     assert isinstance(found, Train)
     assert found.settings.stop_at == -1.0

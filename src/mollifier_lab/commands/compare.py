@@ -64,7 +64,7 @@ class Compare:
         out = self.out or Path("runs", "compare", f"{self.task}-{self.preset}")
 
         runs = self._runs(out)
-        if any((run.path / "config.json").exists() for run in runs):
+        if any(run.status != "empty" for run in runs):
             show_report(out)
         return 1 if any(run.status != "done" for run in runs) else 0
 

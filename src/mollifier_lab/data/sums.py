@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -84,10 +85,8 @@ def digest(path: Path, algorithm: str) -> str:
     found = f"{algorithm}:{files.digest(path, algorithm)}"
     times = path.stat()
     if _key(path, algorithm) == key and time.time_ns() - max(times.st_mtime_ns, times.st_ctime_ns) > SETTLED:
-        try:
+        with contextlib.suppress(OSError):  # it is read again next time, which takes longer and is as right
             files.write_atomically(kept, json.dumps({"key": key, "sum": found}).encode())
-        except OSError:
-            pass  # it is read again next time, which takes longer and is as right
     return found
 
 
