@@ -321,6 +321,8 @@ class Loop:
             "final": final, "best": self.best, "annealing": annealing, "diverged": self.divergence is not None,
             "divergence": self.divergence, "converged": self.converged, "sealed": True,
         }  # fmt: skip
+        if self.identity["other_data"]:
+            result["other_data"] = self.identity["other_data"]
         if self.group.main:
             from safetensors.torch import save
 

@@ -52,6 +52,8 @@ def result_line(task: str, result: dict[str, Any], out: Path) -> str:
     open_ended = show_unfinished(result.get("annealing")) if not lost else ""
     # what is measured is the plain network, which has not been trained as such
     rest = f"; {open_ended}, the plain network is measured all the same" if open_ended else ""
+    if result.get("other_data"):
+        rest += f"; on other data than the published: {', '.join(result['other_data'])}"
     return f"{out}: {title(metric)} {value} after {result['updates']} updates, {show_seconds(result['seconds'])}{lost}{rest}"
 
 

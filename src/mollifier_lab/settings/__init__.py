@@ -56,7 +56,7 @@ def settings_for(task: str, preset: str = "paper", **changes: Any) -> Settings:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """All that a run depends on. Equal configs give equal runs, on the same machine with the same versions."""
+    """What is asked of a run. Equal configs give equal runs where the rest is equal, too: see `mollifier_lab.identity`."""
 
     task: str
     method: str

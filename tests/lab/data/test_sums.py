@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mollifier_lab import engine, files
+from mollifier_lab.commands.screen import result_line
 from mollifier_lab.data import sums
 from mollifier_lab.data.folder import DataError, cache_folder
 from mollifier_lab.data.sources import source
@@ -38,7 +39,8 @@ def test_other_files_are_refused_named_and_nothing_is_written(tmp_path: Path) ->
 def test_a_run_on_other_files_says_so_for_ever(tmp_path: Path) -> None:
     makers.ptb(tmp_path / "ptb", train=" a b c <unk> d e \n" * 9)
     config = dataclasses.replace(RunConfig.make("ptb", "plain", preset="quick", **PTB), other_data=True)
-    engine.train(config, tmp_path / "run", data=tmp_path, hardware=HERE, show=False)
+    result = engine.train(config, tmp_path / "run", data=tmp_path, hardware=HERE, show=False)
+    assert "; on other data than the published: ptb.train.txt, " in result_line("ptb", result, tmp_path)
     folder = RunFolder(tmp_path / "run")
     assert folder.config().other_data
     found = folder.json("environment.json")["identity"]
