@@ -53,6 +53,20 @@ def identity(config: RunConfig, precision: str, ranks: int, device: str, data: S
     }
 
 
+def recorded(environment: Row, annealed: bool) -> Row:
+    """Gather what a run of the version before, which wrote no identity, tells of it in its environment.json.
+
+    >>> recorded({"torch": "2.9", "kernels": ["native: compiled"], "machine": {"threads": 1}}, annealed=True)
+    {'torch': '2.9', 'threads': 1, 'kernels': 'native'}
+    """
+    machine, kernels = environment.get("machine"), environment.get("kernels")
+    facts = {**environment, **machine} if isinstance(machine, dict) else environment
+    found = {name: facts[name] for name in ("torch", "mollifier", "threads", "ranks") if name in facts}
+    if annealed and isinstance(kernels, list) and kernels:
+        found["kernels"] = str(kernels[0]).partition(":")[0]
+    return found
+
+
 def compare(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path) -> list[str]:
     """Compare a run as it was started with how it would go on; in words, what differs and may.
 

@@ -20,7 +20,7 @@ from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.files import write_atomically
 from mollifier_lab.group import Converted, Group
 from mollifier_lab.hardware import Hardware
-from mollifier_lab.identity import compare, identity, log_resumption
+from mollifier_lab.identity import compare, identity, log_resumption, recorded
 from mollifier_lab.optimizers import make_optimizer
 from mollifier_lab.outlook import outlook
 from mollifier_lab.progress import Progress
@@ -266,7 +266,10 @@ class Loop:
                 f"{saved.path}: of {len(state['ranks'])} processes, these are {size}; resume it with as many"
             )
         problems, lengths = list(saved.problems), list(state["lengths"])
-        differs = compare(state.get("identity", {}), self.identity, self.folder.path)
+        before = state.get("identity")
+        if before is None:  # a run of the version before
+            before = recorded(self.folder.json("environment.json"), self.annealer is not None)
+        differs = compare(before, self.identity, self.folder.path)
         damaged = seal.check_rows(self.folder.path, state.get("sums", {}))
         if "metrics.jsonl" in damaged:
             raise LabError(

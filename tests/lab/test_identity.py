@@ -121,7 +121,7 @@ def test_every_resumption_is_logged_and_nothing_said_where_nothing_differs(
     assert capsys.readouterr().err == ""
 
 
-def test_a_checkpoint_of_the_version_before_goes_on(tmp_path: Path) -> None:
+def test_a_checkpoint_of_the_version_before_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mollifier_lab import checkpoint
 
     stopped(tmp_path)
@@ -132,6 +132,13 @@ def test_a_checkpoint_of_the_version_before_goes_on(tmp_path: Path) -> None:
         path.unlink()
     old = {name: value for name, value in saved.state.items() if name not in ("identity", "sums", "format")}
     checkpoint.save(tmp_path / "checkpoints", saved.update, old)
+    environment = json.loads((tmp_path / "environment.json").read_text())
+    del environment["identity"]
+    (tmp_path / "environment.json").write_text(json.dumps(environment))
+    with monkeypatch.context() as patch:
+        patch.setattr(mollifier.kernels, "info", lambda: SimpleNamespace(backend="others"))
+        with pytest.raises(LabError, match=r"others now .they draw other noise"):
+            engine.resume(tmp_path, hardware=here(), show=False)
     engine.resume(tmp_path, hardware=here(), show=False)
     engine.train(CONFIG, tmp_path / "alone", hardware=here(), show=False)
     assert (tmp_path / "metrics.jsonl").read_bytes() == (tmp_path / "alone" / "metrics.jsonl").read_bytes()
