@@ -79,10 +79,12 @@ def parse(args: list[str]) -> Command:
     import tyro
 
     from mollifier_lab.commands.options import SWITCHES
+    from mollifier_lab.commands.repeated import gather
     from mollifier_lab.commands.table import COMMANDS, Train
 
-    name, rest = args[0], args[1:]
+    name = args[0]
     kind = pick("command", name, COMMANDS)
+    rest = gather(args[1:])
     prog = f"mollifier {name}"
     if kind is Train:
         return Train.parse(rest, prog)

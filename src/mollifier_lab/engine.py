@@ -15,12 +15,13 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
+from mollifier_lab import seal
 from mollifier_lab.denormals import flush_denormal
 from mollifier_lab.errors import Busy as Busy, Interrupted as Interrupted, LabError
 from mollifier_lab.group import Group
 from mollifier_lab.hardware import Hardware as Hardware
 from mollifier_lab.loop import Loop, Observe
-from mollifier_lab.runs import Row, RunFolder
+from mollifier_lab.runs import WANTED, Row, RunFolder
 from mollifier_lab.settings import RunConfig
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -71,6 +72,7 @@ def resume(
     folder = RunFolder(out)
     config = folder.config()
     if folder.status == "done":
+        seal.refuse(folder.path)
         return folder.json("result.json")
     return _go(config, folder, data, hardware or Hardware(), show, observe, new=False)
 
@@ -110,7 +112,8 @@ def _claim(folder: RunFolder, new: bool, stack: contextlib.ExitStack) -> LabErro
         stack.enter_context(filelock.FileLock(folder.path / ".lock", timeout=0))
     except filelock.Timeout:
         return Busy(f"{folder.path}: another process works on this run")
-    (folder.path / "failure.txt").unlink(missing_ok=True)
+    for name in ("failure.txt", WANTED):
+        (folder.path / name).unlink(missing_ok=True)
     return None
 
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import filelock
 
 from mollifier_lab.errors import Busy, Interrupted, LabError
-from mollifier_lab.runs import RunFolder
+from mollifier_lab.runs import WANTED, RunFolder
 from mollifier_lab.settings import RunConfig
 
 _ONE = threading.Lock()  # torch has one random generator a process, and a Dask worker may have several threads
@@ -141,7 +141,10 @@ def _facts(config: RunConfig) -> dict[str, Any]:
 
 def _failed(job: Job, line: str, trace: str, curable: bool = False) -> Outcome:
     text = f"{job.config.task}, {job.config.title}, seed {job.config.seed}, on {platform.node()}\n\n{job.config.to_json()}\n{trace or line}"
-    RunFolder(job.path).write("failure.txt", text.rstrip() + "\n")
+    folder = RunFolder(job.path)
+    if not (job.path / "config.json").exists():  # so that tables and pages can say whose failure it is
+        folder.write(WANTED, job.config.to_json())
+    folder.write("failure.txt", text.rstrip() + "\n")
     return Outcome(job, "failed", line, curable)
 
 

@@ -13,13 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mollifier_lab import checkpoint, tasks
+from mollifier_lab import checkpoint, seal, tasks
+from mollifier_lab.data.sums import check_data
 from mollifier_lab.environment import environment
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.files import write_atomically
 from mollifier_lab.group import Converted, Group
 from mollifier_lab.hardware import Hardware
+from mollifier_lab.identity import compare, identity, log_resumption, recorded
 from mollifier_lab.optimizers import make_optimizer
+from mollifier_lab.outlook import outlook
 from mollifier_lab.progress import Progress
 from mollifier_lab.records import Records, finite
 from mollifier_lab.runs import Row, RunFolder
@@ -32,6 +35,7 @@ AGREE = 10  # several processes ask each other this seldom whether one of them w
 # A run has diverged when its mean training loss is so many times that of its first update (or 1, if that was less). All losses here start near
 # that of guessing; a mini-batch may be a thousand times as bad and the network recover, but at a million times its outputs have lost all scale.
 ABSURD = 1e6
+SEALED = ("config.json", "environment.json", *seal.GROWING)
 PLAIN = (
     "update",
     "loss_count",
@@ -85,9 +89,13 @@ class Loop:
         self.progress = Progress(title, self.update, self.total, self.shown)
         for problem in problems if group.main else ():
             self.progress.say(f"{problem}; going on from update {self.update}")
+        if self.records is not None and lengths is None:
+            self._seal()
 
     def _build(self, data: Path | None, precision: str) -> None:
         settings, seed = self.settings, self.config.seed
+        sums = check_data(self.config.task, data, allow_other=self.config.other_data)
+        self.identity = identity(self.config, precision, self.group.size, self.device.type, sums)
         torch.manual_seed(seed)
         self.task = tasks.make(self.config, data)
         self.final = tuple(split for split in self.task.final if not (split == "test" and self.config.trial))
@@ -109,6 +117,7 @@ class Loop:
         self._began = time.perf_counter() - self.seconds
         with Stop() as stop, self.progress:
             if self.update == 0:
+                self._foresee(None)
                 self._evaluate(None)
             while self.update < self.total and self.divergence is None and not self.converged:
                 self._step()
@@ -140,6 +149,8 @@ class Loop:
             annealer.step(self.valid_loss if self.settings.v == "valid" else loss)
             if annealer.finished:
                 self.finished_at = self.update
+            elif self.update == 1:
+                self._foresee(annealer.loss_average)
         if self.update % self.evaluate_every == 0 or self.update == self.total:
             self._evaluate(self._mean_loss())
         if self.update % self.save_every == 0 and self.update < self.total:
@@ -147,6 +158,14 @@ class Loop:
         self.progress.step(self.update, loss, annealer)
         if self.observe is not None:
             self.observe(self.update, loss, annealer.levels if annealer is not None else None)
+
+    def _foresee(self, v: float | None) -> None:
+        """Warn if annealing cannot end in time: at once, or when the first loss is known."""
+        if self.annealer is None or not self.shown:
+            return
+        text = outlook(self.annealer, self.total, v)
+        if text and (v is None or not outlook(self.annealer, self.total, None)):
+            self.progress.say(f"warning: {text}")
 
     def _set_lr(self, lr: float) -> None:
         if lr != self.lr:
@@ -212,24 +231,33 @@ class Loop:
         if self.records is None:
             return
         self._clock()
+        lengths = self.records.lengths
         state = {
             "config": self.config.to_json(),
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "annealer": self.annealer.state_dict() if self.annealer is not None else None,
             "ranks": ranks,
-            "lengths": self.records.lengths,
+            "lengths": lengths,
+            "sums": seal.sums(self.folder.path, seal.GROWING),
+            "identity": self.identity,
             "plain": {name: getattr(self, name) for name in PLAIN},
         }
         checkpoint.save(self.folder.path / "checkpoints", self.update, state)
+        self._seal()
+
+    def _seal(self, **more: tuple[int, str]) -> None:
+        """Checksums of all that is written so far."""
+        seal.write(self.folder.path, {**seal.sums(self.folder.path, SEALED), **more})
 
     def _restore(self) -> tuple[list[int] | None, list[str]]:
         """Go on from the last good checkpoint, or begin; the lengths of the records, and what was wrong with newer checkpoints."""
         saved = checkpoint.load(self.folder.path / "checkpoints", self.config.to_json())
         if saved is None:
             if self.group.main:
+                (self.folder.path / seal.NAME).unlink(missing_ok=True)
                 self.folder.write("config.json", self.config.to_json())
-                found = environment(self.device, self.group.size)
+                found = environment(self.device, self.group.size) | {"identity": self.identity}
                 self.folder.write("environment.json", json.dumps(found, indent=2) + "\n")
             return None, []
         state, size = saved.state, self.group.size
@@ -237,6 +265,27 @@ class Loop:
             raise LabError(
                 f"{saved.path}: of {len(state['ranks'])} processes, these are {size}; resume it with as many"
             )
+        problems, lengths = list(saved.problems), list(state["lengths"])
+        before = state.get("identity")
+        if before is None:  # a run of the version before
+            before = recorded(self.folder.json("environment.json"), self.annealer is not None)
+        differs = compare(before, self.identity, self.folder.path)
+        damaged = seal.check_rows(self.folder.path, state.get("sums", {}))
+        if "metrics.jsonl" in damaged:
+            raise LabError(
+                f"{self.folder.path}: {seal.describe(damaged)}; restore it, or remove the folder to make the run again"
+            )
+        if damaged:  # of the clock: no part of the result
+            lengths[1] = 0
+            problems.append(f"{self.folder.path}: {seal.describe(damaged)}; its times so far are lost")
+        problems += [f"{self.folder.path}: {each}; the last digits may differ from an uninterrupted run" for each in differs]  # fmt: skip
+        if self.group.main:
+            log_resumption(self.folder.path, saved.update, differs, self.identity)
+            # the rows are cut next: the seal must not promise more than will be left
+            if (self.folder.path / seal.NAME).exists():
+                cut = dict(zip(seal.GROWING, lengths, strict=True))
+                seal.write(self.folder.path, seal.sums(self.folder.path, SEALED, cut))
+        self.identity = state.get("identity", self.identity)
         mine = state["ranks"][self.group.rank]
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -249,7 +298,7 @@ class Loop:
         torch.set_rng_state(mine["rng"])
         if mine["cuda"] is not None:
             torch.cuda.set_rng_state(mine["cuda"], self.device)
-        return state["lengths"], saved.problems
+        return lengths, problems
 
     def _end(self) -> Row:
         """The plain network's metrics, its weights, and, last of all, the result."""
@@ -273,14 +322,20 @@ class Loop:
         result = {
             "format": 1, "updates": self.update, "seconds": round(seconds, 3), "updates_per_second": round(self.update / seconds, 3),
             "final": final, "best": self.best, "annealing": annealing, "diverged": self.divergence is not None,
-            "divergence": self.divergence, "converged": self.converged,
+            "divergence": self.divergence, "converged": self.converged, "sealed": True,
         }  # fmt: skip
+        if self.identity["other_data"]:
+            result["other_data"] = self.identity["other_data"]
         if self.group.main:
             from safetensors.torch import save
 
             weights = {name: each.detach().cpu().contiguous() for name, each in plain.state_dict().items()}
             write_atomically(self.folder.path / "model.safetensors", save(weights))
-            self.folder.write("result.json", json.dumps(result, indent=2) + "\n")
+            assert self.records is not None
+            _ = self.records.lengths  # all rows are on the disk
+            text = json.dumps(result, indent=2) + "\n"
+            self._seal(**{"result.json": seal.of(text.encode())})
+            self.folder.write("result.json", text)
         return result
 
     def close(self) -> None:

@@ -16,8 +16,11 @@
     checkpoints/        the last two
     tensorboard/        the same numbers as events
     model.safetensors   the plain network's weights at the end
+    seal.json           checksums of the files, see `mollifier_lab.seal`
+    resumptions.jsonl   a line each time that the run was gone on with, and what differed then
     result.json         the last thing written: the run is done
     failure.txt         why a run of a study ended before that
+    wanted.json         the config of a run that failed before it could write its own
 """
 
 from __future__ import annotations
@@ -33,6 +36,10 @@ from mollifier_lab.settings import RunConfig
 
 Status = Literal["empty", "started", "failed", "done"]
 Row = dict[str, Any]
+WANTED = "wanted.json"
+# what numbers depend on beside the config, see `mollifier_lab.identity`: the result itself, or its last digits alone
+ESSENTIAL = ("precision", "ranks", "device", "kernels", "data")
+INCIDENTAL = ("threads", "torch", "mollifier", "deterministic")
 SEARCH = "search.json"  # in the folder of a search, see `mollifier_lab.search`
 
 
@@ -56,13 +63,14 @@ class RunFolder:
         write_atomically(self.path / name, text.encode())
 
     def config(self) -> RunConfig:
-        """What the run was started with.
+        """What the run was started with, or was to be if it failed while it was being built.
 
         Raises:
             LabError: If this is no folder of a run.
         """
+        unbuilt = self.status == "failed" and not (self.path / "config.json").exists()
         try:
-            return RunConfig.from_json((self.path / "config.json").read_text())
+            return RunConfig.from_json((self.path / (WANTED if unbuilt else "config.json")).read_text())
         except FileNotFoundError:
             raise LabError(
                 f"{self.path}: no run here (config.json is missing); start one with mollifier train"
@@ -102,7 +110,8 @@ def find_runs(folder: str | Path) -> list[RunFolder]:
 
 
 def _runs(folder: Path) -> Iterator[RunFolder]:
-    for path in folder.rglob("config.json"):
+    found = [*folder.rglob("config.json"), *folder.rglob(WANTED)]
+    for path in {path.parent: path for path in found}.values():
         above = path.parents[1 : len(path.relative_to(folder).parents)]  # from the run's own folder to the given one
         if not any((each / SEARCH).exists() for each in above if each != folder):
             yield RunFolder(path.parent)

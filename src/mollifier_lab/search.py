@@ -79,6 +79,7 @@ def search(
     address: str | None = None,
     threads: int = 0,
     show: bool = True,
+    allow_other_data: bool = False,
 ) -> Best:
     """Search a method's settings at random, or go on with such a search.
 
@@ -97,6 +98,7 @@ def search(
         address: Of the cluster.
         threads: Of each run.
         show: Show how it goes?
+        allow_other_data: Take data files that are not the published ones?
 
     Returns:
         The best trial; its settings are in best.json, too.
@@ -113,7 +115,7 @@ def search(
         raise LabError(f"trials={trials}: expected a whole number >= 1")
     pool = Pool(data=data and Path(data).resolve(), workers=workers, backend=backend, address=address, threads=threads, show=show)  # fmt: skip
     jobs = [
-        Job(replace(RunConfig.make(task, method, seed, preset, **{**common, **draw(space, seed, number)}), trial=True), out / f"trial-{number:04d}")
+        Job(replace(RunConfig.make(task, method, seed, preset, **{**common, **draw(space, seed, number)}), trial=True, other_data=allow_other_data), out / f"trial-{number:04d}")
         for number in range(trials)
     ]  # fmt: skip
     check_folders(jobs)
@@ -146,7 +148,7 @@ def search(
         except Interrupted:
             command = search_command(
                 task, method, trials, out, preset=preset, changes=common, seed=seed, storage=storage, data=data, workers=workers,
-                backend=backend, address=address, threads=threads,
+                backend=backend, address=address, threads=threads, allow_other_data=allow_other_data,
             )  # fmt: skip
             raise Interrupted(f"{how_far(jobs, address)}. Go on with: {command}") from None
         RunFolder(out).write("trials.csv", record.csv())
@@ -201,6 +203,7 @@ def search_command(
     backend: Backend = "loky",
     address: str | None = None,
     threads: int = 0,
+    allow_other_data: bool = False,
 ) -> str:
     """The command that makes a search, or goes on with it, but for a database's password; for the arguments see `search`.
 
@@ -217,6 +220,7 @@ def search_command(
     )  # fmt: skip
     for name, value, usual in flags:
         words += [f"--{name}", str(value)] if value != usual else []
+    words += ["--allow-other-data"] if allow_other_data else []
     return shlex.join(words)
 
 

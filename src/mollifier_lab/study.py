@@ -25,7 +25,7 @@ from mollifier_lab.backends import Backend
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.job import Job, Outcome, different
 from mollifier_lab.pool import Pool
-from mollifier_lab.report.formats import show_metric, show_seconds, title
+from mollifier_lab.report.formats import show_metric, show_seconds, show_unfinished, title
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.tuned import Tuned
 from mollifier_lab.variants import Changes, Variant, parse_changes, parse_variants, show as as_word
@@ -50,6 +50,7 @@ def compare(
     show: bool = True,
     tuned: Mapping[str, Tuned] | None = None,
     command: str = "",
+    allow_other_data: bool = False,
 ) -> list[RunFolder]:
     """Run what is missing of a comparison: what is done is left alone, what was started goes on, what failed is tried again.
 
@@ -71,6 +72,7 @@ def compare(
         show: Show how it goes? Failures are told in any case.
         tuned: What searches chose, by variant; it goes before ``changes``, and is written beside the runs.
         command: What makes it, if it is another than `study_command`.
+        allow_other_data: Take data files that are not the published ones?
 
     Returns:
         The runs, variant by variant; see `RunFolder.status` for how far each is.
@@ -84,13 +86,17 @@ def compare(
     tuned = tuned or {}
     chosen = {name: dict(each.chosen) for name, each in tuned.items()}
     jobs = [
-        Job(variant.config(task, seed, preset, common | chosen.get(str(variant), {})), out / variant.slug / f"seed-{seed}")
+        Job(
+            dataclasses.replace(variant.config(task, seed, preset, common | chosen.get(str(variant), {})), other_data=allow_other_data),
+            out / variant.slug / f"seed-{seed}",
+        )
         for variant in wanted
         for seed in numbers
     ]  # fmt: skip
     pool = Pool(data=data and Path(data).resolve(), workers=workers, backend=backend, address=address, threads=threads, show=show)  # fmt: skip
     command = command or study_command(
-        task, wanted, numbers, out, preset=preset, changes=common, data=data, workers=workers, backend=backend, address=address, threads=threads
+        task, wanted, numbers, out, preset=preset, changes=common, data=data, workers=workers, backend=backend, address=address, threads=threads,
+        allow_other_data=allow_other_data,
     )  # fmt: skip
     _check(out, task)
     check_folders(jobs)
@@ -126,6 +132,7 @@ def study_command(
     trial_changes: Changes = (),
     search_seed: int = SEARCH_SEED,
     best: Sequence[str | Path] = (),
+    allow_other_data: bool = False,
 ) -> str:
     """The command that makes a comparison, or goes on with it; for the arguments see `compare` and `mollifier_lab.tuning.tune`.
 
@@ -148,6 +155,7 @@ def study_command(
     flags = (("data", data, None), ("workers", workers, 1), ("backend", backend, "loky"), ("address", address, None), ("threads", threads, 0))  # fmt: skip
     for name, value, usual in flags:
         words += [f"--{name}", str(value)] if value != usual else []
+    words += ["--allow-other-data"] if allow_other_data else []
     return shlex.join(words)
 
 
@@ -218,7 +226,8 @@ def describe(outcome: Outcome, name: str = "", metric: str = "") -> str:
         return f"{name}: FAILED: {outcome.error}" + (f"\n    log: {log}" if log.exists() else "")
     result = folder.json("result.json")
     value = "diverged" if result["diverged"] else show_metric(metric, result["final"].get(metric))
-    return f"{name}: {title(metric)} {value}, {show_seconds(result['seconds'])}" + (", run elsewhere" if outcome.status == "found" else "")  # fmt: skip
+    rest = show_unfinished(result.get("annealing")) if not result["diverged"] else ""
+    return f"{name}: {title(metric)} {value}, {show_seconds(result['seconds'])}" + (f", {rest}" if rest else "") + (", run elsewhere" if outcome.status == "found" else "")  # fmt: skip
 
 
 def how_far(jobs: Sequence[Job], address: str | None) -> str:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
+from mollifier_lab import seal
 from mollifier_lab.errors import LabError
 from mollifier_lab.job import Job, Outcome
 from mollifier_lab.runs import RunFolder
@@ -52,6 +53,7 @@ class Trials:
             if not outcome.curable:
                 self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
             return
+        seal.refuse(outcome.job.path)
         result = RunFolder(outcome.job.path).json("result.json")
         value = result["final"][outcome.job.config.settings.curve]
         self._study.tell(number, math.inf if result["diverged"] or value is None else value, skip_if_finished=True)

@@ -14,13 +14,14 @@ from mollifier_lab.runs import RunFolder
 
 TINY = {"bits": 6, "width": 8, "depth": 2, "samples": 64, "batch": 16, "updates": 40, "evaluate_every": 10}
 SET = [f"{name}={value}" for name, value in TINY.items()]
-FLAGS = [word for name, value in TINY.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on_and_resume_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     line = [sys.executable, "-m", "mollifier_lab", "train", "parity", "--method", "plain", "--out", str(out)]
-    flags = [*FLAGS, "--updates", "600", "--evaluate-every", "50", "--threads", "1", "--no-tensorboard"]
+    longer = {**TINY, "updates": 600, "evaluate_every": 50}
+    flags = [word for name, value in longer.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    flags += ["--threads", "1", "--no-tensorboard"]
     process = subprocess.Popen([*line, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while process.poll() is None and not RunFolder(out).rows():
         time.sleep(0.02)

@@ -1,5 +1,6 @@
 """A run that is killed again and again ends bit for bit as one that was left alone. The processes are real, and so are the kills."""
 
+import dataclasses
 import json
 import os
 import resource
@@ -38,6 +39,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_killed_twenty_times(task: str, data: Path, tmp_path: Path) -> None:
     method, changes = RUNS[task]
     config = RunConfig.make(task, method, seed=1, preset="quick", **SHORT | changes)
+    config = dataclasses.replace(config, other_data=True)  # the files are tiny ones of our own
     alone, killed = tmp_path / "alone", tmp_path / "killed"
     assert fork(go, config.to_json(), alone, data).wait() == 0
     kill(config, killed, data, KILLS)

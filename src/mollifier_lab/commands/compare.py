@@ -8,7 +8,18 @@ from typing import Annotated, Any
 
 from tyro.conf import arg
 
-from mollifier_lab.commands.options import Address, Backend, Changes, DataFolder, Preset, Quiet, Task, Threads, Workers
+from mollifier_lab.commands.options import (
+    Address,
+    Backend,
+    Changes,
+    DataFolder,
+    OtherData,
+    Preset,
+    Quiet,
+    Task,
+    Threads,
+    Workers,
+)
 from mollifier_lab.commands.screen import show_report
 from mollifier_lab.errors import LabError, pick
 from mollifier_lab.runs import RunFolder
@@ -40,6 +51,7 @@ class Compare:
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: runs/compare/TASK-PRESET)")] = None
     """Folder of the comparison; named again, it goes on where it stopped."""
     data: DataFolder = None
+    allow_other_data: OtherData = False
     workers: Workers = 1
     backend: Backend = "loky"
     address: Address = None
@@ -52,7 +64,7 @@ class Compare:
         out = self.out or Path("runs", "compare", f"{self.task}-{self.preset}")
 
         runs = self._runs(out)
-        if any((run.path / "config.json").exists() for run in runs):
+        if any(run.status != "empty" for run in runs):
             show_report(out)
         return 1 if any(run.status != "done" for run in runs) else 0
 
@@ -61,7 +73,7 @@ class Compare:
 
         common: dict[str, Any] = {
             "preset": self.preset, "changes": self.changes, "data": self.data, "workers": self.workers, "backend": self.backend,
-            "address": self.address, "threads": self.threads, "show": not self.quiet,
+            "address": self.address, "threads": self.threads, "show": not self.quiet, "allow_other_data": self.allow_other_data,
         }  # fmt: skip
         seeds = seed_numbers(self.seeds)
         if self.search:

@@ -20,6 +20,13 @@ DataFolder = Annotated[
     Path | None,
     arg(metavar="DIR", help="Folder of the data.", help_behavior_hint="(default: $MOLLIFIER_DATA, or a cache)"),
 ]
+OtherData = Annotated[
+    bool,
+    arg(
+        help="Take data files that are not the published ones; every table and page then says so.",
+        help_behavior_hint="",
+    ),
+]
 Workers = Annotated[int, arg(metavar="N", help="Runs at a time.")]
 Backend = Annotated[
     Literal["loky", "dask", "ray"], arg(help="loky: processes of this machine; dask, ray: those of a cluster.")

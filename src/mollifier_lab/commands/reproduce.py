@@ -88,7 +88,7 @@ class Reproduce:
                 if study.best_of
             ]
             runs = compare_best(small.task, small.methods, small.seeds, folder, best=best, **common)
-        if any((run.path / "config.json").exists() for run in runs):
+        if any(run.status != "empty" for run in runs):
             show_report(folder)
         return all(run.status == "done" for run in runs)
 

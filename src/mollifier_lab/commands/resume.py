@@ -8,6 +8,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from mollifier_lab import seal
 from mollifier_lab.commands.options import DataFolder, HardwareFlags, Quiet
 from mollifier_lab.commands.screen import result_line, say, tell_end
 from mollifier_lab.hardware import Hardware
@@ -28,6 +29,7 @@ class Resume:
         run = RunFolder(self.folder)
         task = run.config().task
         if run.status == "done":
+            seal.refuse(self.folder)
             say(f"done already: {result_line(task, run.json('result.json'), self.folder)}")
             return 0
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mollifier_lab.report.formats import show_metric, show_seconds, title
+from mollifier_lab.report.formats import show_metric, show_seconds, show_unfinished, title
 from mollifier_lab.settings import TASKS
 
 if TYPE_CHECKING:
@@ -49,7 +49,12 @@ def result_line(task: str, result: dict[str, Any], out: Path) -> str:
     value = show_metric(metric, result.get("final", {}).get(metric))
     reason = f" ({result['divergence']})" if result.get("divergence") else ""
     lost = f", diverged{reason}" if result.get("diverged") else ""
-    return f"{out}: {title(metric)} {value} after {result['updates']} updates, {show_seconds(result['seconds'])}{lost}"
+    open_ended = show_unfinished(result.get("annealing")) if not lost else ""
+    # what is measured is the plain network, which has not been trained as such
+    rest = f"; {open_ended}, the plain network is measured all the same" if open_ended else ""
+    if result.get("other_data"):
+        rest += f"; on other data than the published: {', '.join(result['other_data'])}"
+    return f"{out}: {title(metric)} {value} after {result['updates']} updates, {show_seconds(result['seconds'])}{lost}{rest}"
 
 
 def say(text: str) -> None:

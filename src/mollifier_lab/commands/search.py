@@ -15,6 +15,7 @@ from mollifier_lab.commands.options import (
     Changes,
     DataFolder,
     MethodName,
+    OtherData,
     Preset,
     Quiet,
     Task,
@@ -47,6 +48,7 @@ class Search:
     ] = None  # fmt: skip
     """Folder of the search; named again, it goes on where it stopped."""
     data: DataFolder = None
+    allow_other_data: OtherData = False
     workers: Workers = 1
     backend: Backend = "loky"
     address: Address = None
@@ -75,6 +77,7 @@ class Search:
             address=self.address,
             threads=self.threads,
             show=not self.quiet,
+            allow_other_data=self.allow_other_data,
         )
         counts = ", ".join(f"{count} {name}" for name, count in best.trials.items() if count)
         drawn = search_space(self.task, self.method, parse_changes(self.changes, self.task))

@@ -22,6 +22,7 @@ class Start:
     preset: str = ""
     label: str = ""
     trial: bool = False
+    other_data: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
 
     @classmethod

@@ -11,11 +11,13 @@ from typing import Annotated, Any, Generic, TypeVar
 import tyro
 from tyro.conf import arg
 
+from mollifier_lab import seal
 from mollifier_lab.commands.options import (
     SWITCHES,
     DataFolder,
     HardwareFlags,
     MethodName,
+    OtherData,
     Preset,
     Quiet,
     Task,
@@ -31,7 +33,7 @@ S = TypeVar("S")
 _YES_OR_NO = {
     each.name.replace("_", "-") for kind in TASKS.values() for each in dataclasses.fields(kind) if each.type == "bool"
 }
-SWITCHED = {"-h", "--help", "--quiet", "--no-tensorboard"} | {
+SWITCHED = {"-h", "--help", "--quiet", "--no-tensorboard", "--allow-other-data"} | {
     f"--{start}{name}" for name in _YES_OR_NO for start in ("", "no-")
 }
 
@@ -60,6 +62,7 @@ class Train(Generic[S]):
     ] = None  # fmt: skip
     """Folder of the run."""
     data: DataFolder = None
+    allow_other_data: OtherData = False
     quiet: Quiet = False
     hardware: HardwareFlags = field(default_factory=Hardware)
 
@@ -83,6 +86,7 @@ class Train(Generic[S]):
             method=start.method or "mollified",
             seed=start.seed,
             label=start.label,
+            allow_other_data=start.other_data,
         )
         about = f"Train one network: {settings.summary}. Presets: {', '.join(settings.presets)}."
         return tyro.cli(Train[kind], args=args, default=default, prog=prog, description=about, config=SWITCHES)
@@ -90,7 +94,10 @@ class Train(Generic[S]):
     def run_config(self) -> RunConfig:
         """All that the run depends on."""
         values = dataclasses.asdict(self.settings)  # type: ignore[call-overload]
-        return RunConfig(self.task, self.method, self.seed, TASKS[self.task](**values), self.preset, self.label)
+        settings = TASKS[self.task](**values)
+        return RunConfig(
+            self.task, self.method, self.seed, settings, self.preset, self.label, other_data=self.allow_other_data
+        )
 
     def run(self) -> int:
         """Train, unless it is done already."""
@@ -127,6 +134,8 @@ def _done_already(folder: RunFolder, config: RunConfig) -> dict[str, Any]:
             f"{folder.path} holds this run already, not done yet; nothing was touched. "
             f"Go on with it: mollifier resume {folder.path}"
         )
+    if folder.status == "done":
+        seal.refuse(folder.path)
     return folder.json("result.json")
 
 

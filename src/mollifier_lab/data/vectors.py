@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from mollifier_lab import files
 from mollifier_lab.data.folder import DataError, cache_folder
+from mollifier_lab.data.sums import digest
 
 PIECE = 4 << 20
 LONGEST_LINE = 1 << 20
 ENTITY = "ENTITY/"  # Wikipedia2Vec's pages, which are no words
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +33,8 @@ class WordVectors:
 
 
 def load_vectors(path: Path, limit: int | None = None) -> WordVectors:
-    """As `read_vectors`, from a copy in the user's cache folder if the file is as it was then; the copy is made if there is none."""
-    path = path.resolve()
-    facts = path.stat()
-    key = f"{FORMAT}\n{path}\n{facts.st_size}\n{facts.st_mtime_ns}\n{limit}"
+    """As `read_vectors`, from a copy in the user's cache folder if there is one of a file with these bytes; else the copy is made."""
+    key = f"{FORMAT}\n{digest(path, 'sha256')}\n{limit}"
     copy = cache_folder() / "words" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
     if copy.exists():
         try:

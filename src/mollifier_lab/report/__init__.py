@@ -13,6 +13,7 @@ from mollifier_lab.errors import LabError
 from mollifier_lab.files import write_atomically
 from mollifier_lab.report.reading import Variant, read, variants
 from mollifier_lab.report.summary import Estimate as Estimate, TableRow as TableRow, summarise, table as table
+from mollifier_lab.report.trust import remarks
 from mollifier_lab.runs import find_runs
 
 __all__ = ["Estimate", "Report", "TableRow", "report", "table"]
@@ -26,7 +27,7 @@ class Report:
         page: The page to look at.
         files: All files, the page first.
         rows: The table.
-        notes: A sentence for each run that could not be read, or was left out as a copy of another.
+        notes: A sentence for each run that could not be read, is damaged or failed, or was left out as a copy of another.
     """
 
     page: Path
@@ -60,7 +61,8 @@ def report(folder: str | Path, out: str | Path | None = None) -> Report:
         raise LabError(f"{root}: none of its runs can be read:\n" + "\n".join(problems))
     found, left_out = variants(runs)
     tasks = _by_task(found)
-    rows, notes = summarise(found), [*problems, *left_out]
+    rows, notes = summarise(found), [*problems, *left_out, *remarks(runs)]
+    failed = [f"{run.folder.path}: failed: {run.reason}" for run in runs if run.status == "failed"]
     pictures = {"curves.png": curves_png(tasks), "levels.png": levels_png(tasks)}
     if losses := losses_png(tasks):
         pictures["losses.png"] = losses
@@ -73,7 +75,7 @@ def report(folder: str | Path, out: str | Path | None = None) -> Report:
     for name, data in contents.items():
         write_atomically(target / name, data)
     files = tuple(target / name for name in contents)
-    return Report(files[0], files, tuple(rows), tuple(notes))
+    return Report(files[0], files, tuple(rows), (*notes, *failed))
 
 
 def _by_task(found: list[Variant]) -> dict[str, list[Variant]]:

@@ -100,6 +100,9 @@ def train_command(run: Run, root: Path) -> str:
         for name in differing([preset, config.settings])
     ]
     words = f"mollifier train {config.task} --method {config.method} --preset {shlex.quote(config.preset)}"
+    flags += ["--allow-other-data"] if config.other_data else []
+    precision = run.identity.get("precision", "32-true")
+    flags += [f"--precision {shlex.quote(str(precision))}"] if precision != "32-true" else []
     flags += [f"--label {shlex.quote(config.label)}"] if config.label else []
     return " ".join([words, *flags, f"--seed {config.seed} --out {shlex.quote(place(run, root))}"])
 

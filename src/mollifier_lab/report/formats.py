@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 NONE = "–"
 _WORDS = {"nll": "NLL", "train": "training", "valid": "validation"}
@@ -66,6 +67,31 @@ def show_difference(metric: str, value: float) -> str:
     ('-1.23 %', '+0.250')
     """
     return ("+" if value > 0 else "") + show_metric(metric, value)
+
+
+def show_unfinished(annealing: object) -> str:
+    """That annealing had not ended, and at which levels; empty if it had, or there was none.
+
+    >>> show_unfinished({"finished": False, "levels": [0.25, 0.5, 0.75]})
+    'annealing had not ended: levels 0.25…0.75'
+    """
+    if not isinstance(annealing, dict) or annealing.get("finished") is not False:
+        return ""
+    levels = annealing.get("levels")
+    shown = show_levels(levels) if isinstance(levels, list) else ""
+    return "annealing had not ended" + (f": {shown}" if shown else "")
+
+
+def show_levels(levels: Sequence[object]) -> str:
+    """The lowest and the highest of some levels; empty if they are no numbers.
+
+    >>> show_levels([0.25, 0.5]), show_levels([0.5])
+    ('levels 0.25…0.50', 'level 0.50')
+    """
+    found = [float(level) for level in levels if isinstance(level, int | float)]
+    if not found or len(found) < len(levels):
+        return ""
+    return f"levels {min(found):.2f}…{max(found):.2f}" if len(found) > 1 else f"level {found[0]:.2f}"
 
 
 def show_count(value: float | None) -> str:

@@ -107,23 +107,33 @@ def _section(root: Path, task: str, found: list[Variant], rows: list[TableRow]) 
 
 
 def _counts(rows: Iterable[TableRow]) -> str:
-    done, diverged, failed, running = (
-        sum(each) for each in zip(*((row.done, row.diverged, row.failed, row.running) for row in rows), strict=True)
+    done, diverged, failed, running, damaged = (
+        sum(each)
+        for each in zip(*((row.done, row.diverged, row.failed, row.running, row.damaged) for row in rows), strict=True)
     )
     parts = [("1 run" if done == 1 else f"{done} runs") + " done" + (f" ({diverged} diverged)" if diverged else "")]
-    return ", ".join([*parts, *(f"{n} {name}" for n, name in ((failed, "failed"), (running, "unfinished")) if n)])
+    return ", ".join(
+        [
+            *parts,
+            *(f"{n} {name}" for n, name in ((failed, "failed"), (running, "unfinished"), (damaged, "damaged")) if n),
+        ]
+    )
 
 
 def _every(variant: Variant, run: Run, root: Path) -> list[str]:
     metric = variant.settings.headline
-    status = "diverged" if run.diverged else _WORDS[run.status]
+    status = _status(run)
     updates = run.result.get("updates", run.rows[-1]["update"] if run.rows else 0)
     annealing = run.result.get("annealing") or {}
-    ended = formats.show_count(annealing.get("finished_at")) if annealing else formats.NONE
+    ended = run.unfinished or (formats.show_count(annealing.get("finished_at")) if annealing else formats.NONE)
     return [
         variant.name, str(run.config.seed), status, formats.show_metric(metric, run.final),
         formats.show_metric(metric, run.best), formats.show_count(updates), ended, facts.place(run, root),
     ]  # fmt: skip
+
+
+def _status(run: Run) -> str:
+    return "damaged" if run.damage else "diverged" if run.diverged else _WORDS[run.status]
 
 
 def _data(found: list[Variant], rows: list[TableRow], levels: list[Variant]) -> dict[str, Any]:
@@ -147,7 +157,7 @@ def _variant(variant: Variant, row: TableRow, names: Sequence[str]) -> dict[str,
         "name": variant.name,
         "epochs": _round(curves.epochs_per_update(variant)),
         "averaged": len(variant.averaged),
-        "seeds": [{"seed": run.config.seed, "status": "diverged" if run.diverged else _WORDS[run.status],
+        "seeds": [{"seed": run.config.seed, "status": _status(run),
                    "lines": [_line(run, name) for name in names]} for run in variant.runs],
         "bands": [_band(curves.band(variant.averaged, name)) for name in names],
         "final": [{"seed": run.config.seed, "value": _round(run.final)} for run in variant.done],

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mollifier_lab import seal
 from mollifier_lab.errors import LabError
 from mollifier_lab.methods import METHODS
+from mollifier_lab.report import trust
+from mollifier_lab.report.formats import show_unfinished
 from mollifier_lab.runs import Row, RunFolder, Status
 from mollifier_lab.settings import TASKS, RunConfig, Settings
 from mollifier_lab.tuned import Tuned
 
+ERROR = re.compile(r"(?:\w+\.)*(\w*(?:Error|Exception|Interrupt): .*)")
 TAIL = 8192  # bytes of a failure that are read, from its end
 
 
@@ -43,6 +48,8 @@ class Run:
         result: The numbers at its end; empty before that.
         environment: Versions and machine; empty if it has written none.
         failure: The end of failure.txt, of a run that failed.
+        damage: What is wrong with its records; such a run is counted nowhere.
+        lost_times: What is wrong with its clock; its times are left out then.
     """
 
     folder: RunFolder
@@ -53,6 +60,26 @@ class Run:
     result: Row
     environment: Row
     failure: str = ""
+    damage: str = ""
+    lost_times: str = ""
+
+    @property
+    def identity(self) -> Row:
+        """What its numbers depend on beside its config; empty where the run did not write it."""
+        found = self.environment.get("identity")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, in a line: that of the traceback that names the error, or the last one."""
+        lines = self.failure.splitlines() or ["failure.txt is empty"]
+        named = [found[1] for line in lines if (found := ERROR.match(line))]
+        return (named or lines)[-1].strip()
+
+    @property
+    def unfinished(self) -> str:
+        """That annealing had not ended when the run did; empty if it had."""
+        return "" if self.status != "done" or self.diverged else show_unfinished(self.result.get("annealing"))
 
     @property
     def diverged(self) -> bool:
@@ -105,8 +132,8 @@ class Variant:
 
     @property
     def done(self) -> list[Run]:
-        """The runs that are done."""
-        return [run for run in self.runs if run.status == "done"]
+        """The runs that are done, and whose records are as they wrote them."""
+        return [run for run in self.runs if run.status == "done" and not run.damage]
 
     @property
     def study(self) -> Path:
@@ -117,7 +144,7 @@ class Variant:
     def averaged(self) -> list[Run]:
         """The runs that a mean curve is taken over: done and not diverged; before there is one, all that have not failed."""
         good = [run for run in self.done if not run.diverged]
-        return good or [run for run in self.runs if run.status == "started" and run.rows]
+        return good or [run for run in self.runs if run.status == "started" and run.rows and not run.damage]
 
 
 def read(folders: Iterable[RunFolder]) -> tuple[list[Run], list[str]]:
@@ -135,15 +162,23 @@ def read(folders: Iterable[RunFolder]) -> tuple[list[Run], list[str]]:
 
 
 def _read(folder: RunFolder) -> Run:
-    config, status = folder.config(), folder.status
-    seconds = {int(row["update"]): number(row["seconds"]) for row in folder.rows("clock.jsonl")}
+    status, damaged = folder.status, seal.damage(folder.path)
+    if "config.json" in damaged:
+        raise LabError(f"{folder.path}: {seal.describe(damaged)}")
+    config = folder.config()
+    clock = [] if "clock.jsonl" in damaged else folder.rows("clock.jsonl")
+    seconds = {int(row["update"]): number(row["seconds"]) for row in clock}
     # an update that was evaluated twice (a run resumed without its last rows) counts as it was last
     rows = {int(row["update"]): row for row in folder.rows()}
     result, environment = folder.json("result.json"), folder.json("environment.json")
     if not isinstance(result, dict) or not isinstance(environment, dict):
         raise ValueError("result.json and environment.json: expected an object each")
     failure = _tail(folder) if status == "failed" else ""
-    return Run(folder, config, status, [rows[at] for at in sorted(rows)], seconds, result, environment, failure)
+    found = Run(folder, config, status, [rows[at] for at in sorted(rows)], seconds, result, environment, failure)
+    if status == "done":
+        damaged |= trust.contradictions(found)
+    times = damaged.pop("clock.jsonl", "")
+    return dataclasses.replace(found, damage=seal.describe(damaged) if damaged else "", lost_times=times)
 
 
 def _tail(folder: RunFolder) -> str:
@@ -153,7 +188,7 @@ def _tail(folder: RunFolder) -> str:
 
 
 def variants(given: Iterable[Run]) -> tuple[list[Variant], list[str]]:
-    """Runs grouped by task, label, method and settings, in the order of the tasks and methods; and what was left out.
+    """Runs grouped by task, label, method, settings and what else their numbers depend on, in the order of the tasks and methods; and what was left out.
 
     Of two runs with the same seed one says nothing that the other does not: the one that is further is kept.
     """
@@ -164,9 +199,10 @@ def variants(given: Iterable[Run]) -> tuple[list[Variant], list[str]]:
     found: list[Variant] = []
     notes: list[str] = []
     order = list(TASKS)
-    for key in sorted(groups, key=lambda key: (order.index(key[0]), *key[1:3], repr(key[3]))):
-        config = groups[key][0].config
-        runs = _by_seed(groups[key], notes)
+    keys = sorted(groups, key=lambda key: (order.index(key[0]), *key[1:3], repr(key[3])))
+    for group in (each for key in keys for each in trust.split(groups[key])):
+        config = group[0].config
+        runs = _by_seed(group, notes)
         try:
             tuned = Tuned.read(runs[0].folder.path.parent)
         except LabError as error:
@@ -174,14 +210,19 @@ def variants(given: Iterable[Run]) -> tuple[list[Variant], list[str]]:
             notes.append(str(error))
         found.append(Variant(config.task, config.title, config.method, config.settings, runs, tuned))
     for task in TASKS:
-        _tell_apart([variant for variant in found if variant.task == task])
-    return found, notes
+        of_task = [variant for variant in found if variant.task == task]
+        _tell_apart(of_task)
+        trust.mark(of_task)
+    return found, [*notes, *trust.mixed(found)]
 
 
 def _by_seed(runs: list[Run], notes: list[str]) -> list[Run]:
     kept: dict[int, Run] = {}
     rank = {"done": 0, "started": 1, "failed": 2, "empty": 3}
-    for run in sorted(runs, key=lambda run: (run.config.seed, rank[run.status], -len(run.rows), str(run.folder.path))):
+    for run in sorted(
+        runs,
+        key=lambda run: (run.config.seed, bool(run.damage), rank[run.status], -len(run.rows), str(run.folder.path)),
+    ):
         first = kept.setdefault(run.config.seed, run)
         if first is not run:
             notes.append(

@@ -12,7 +12,15 @@ from pathlib import Path
 
 from mollifier_lab.methods import METHODS
 from mollifier_lab.report.estimates import Estimate as Estimate, estimate as estimate, paired
-from mollifier_lab.report.formats import NONE, show_count, show_difference, show_interval, show_metric, show_seconds
+from mollifier_lab.report.formats import (
+    NONE,
+    show_count,
+    show_difference,
+    show_interval,
+    show_levels,
+    show_metric,
+    show_seconds,
+)
 from mollifier_lab.report.reading import Run, Variant, number, read, variants
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings.reported import in_paper, reported
@@ -38,6 +46,10 @@ class TableRow:
         chance: The metric of a network that knows nothing.
         failed: Seeds that ended with an error.
         running: Seeds that have started and are neither done nor failed.
+        damaged: Seeds whose records are not as they wrote them; they are counted nowhere else.
+        unannealed: Seeds among `done` that did not diverge, and whose annealing had not ended.
+        levels: The lowest and the highest level that these had.
+        reasons: Why seeds failed, each reason once.
         final: At the end of the run.
         best: Of the weights with the best value of the curve.
         curve: What `target` is a value of.
@@ -75,12 +87,18 @@ class TableRow:
     baseline: str = ""
     difference: Estimate | None = None
     tuned: str = ""
+    damaged: int = 0
+    unannealed: int = 0
+    levels: str = ""
+    reasons: tuple[str, ...] = ()
 
     @property
     def seeds(self) -> str:
         """The runs by how they ended."""
-        counts = (("failed", self.failed), ("unfinished", self.running))
-        done = f"{self.done} done" + (f" ({self.diverged} diverged)" if self.diverged else "")
+        counts = (("failed", self.failed), ("unfinished", self.running), ("damaged", self.damaged))
+        ends = [f"{self.diverged} diverged"] if self.diverged else []
+        ends += [f"{self.unannealed} before annealing had ended: {self.levels}"] if self.unannealed else []
+        done = f"{self.done} done" + (f" ({', '.join(ends)})" if ends else "")
         return ", ".join([done, *(f"{count} {name}" for name, count in counts if count)])
 
     @property
@@ -190,7 +208,8 @@ def _finals(variant: Variant) -> dict[int, float]:
 def _row(variant: Variant, baseline: Variant | None) -> TableRow:
     done, settings = variant.done, variant.settings
     reached = [first_at(run, settings.curve, settings.target) for run in done]
-    status = [run.status for run in variant.runs]
+    status = [run.status for run in variant.runs if not run.damage]
+    unannealed = [run for run in done if run.unfinished]
     whole = [run for run in done if not run.diverged] or done
     # a variant with settings of its own is a control of ours, not what the paper reports
     own = variant.name == METHODS[variant.method].title
@@ -219,6 +238,10 @@ def _row(variant: Variant, baseline: Variant | None) -> TableRow:
         baseline=baseline.name if baseline else "",
         difference=paired(_finals(variant), _finals(baseline)) if baseline not in (None, variant) else None,
         tuned=variant.tuned.summary if variant.tuned else "",
+        damaged=sum(bool(run.damage) for run in variant.runs),
+        unannealed=len(unannealed),
+        levels=show_levels([level for run in unannealed for level in run.result["annealing"].get("levels") or ()]),
+        reasons=tuple(dict.fromkeys(run.reason for run in variant.runs if run.status == "failed")),
     )
 
 

@@ -21,6 +21,7 @@ def table_csv(rows: Iterable[TableRow]) -> str:
         {
             "task": row.task, "variant": row.variant, "method": row.method, "metric": row.metric,
             "done": row.done, "diverged": row.diverged, "diverged_as": row.chance, "failed": row.failed, "unfinished": row.running,
+            "damaged": row.damaged, "annealing_unfinished": row.unannealed, "annealing_levels": row.levels, "failures": "; ".join(row.reasons),
             "final_mean": row.final.mean, "final_low": row.final.low, "final_high": row.final.high, "final_n": row.final.n,
             "best_mean": row.best.mean, "best_low": row.best.low, "best_high": row.best.high, "best_n": row.best.n,
             "baseline": row.baseline, "difference": row.difference and row.difference.mean,
@@ -41,11 +42,14 @@ def curves_csv(found: Sequence[Variant], root: Path) -> str:
     for variant in found:
         for run in variant.runs:
             first = {"task": variant.task, "variant": variant.name, "method": variant.method, "seed": run.config.seed}
+            status = "damaged" if run.damage else run.status
+            if not run.rows:  # failed while it was being built: no evaluation, and still a run
+                lines.append({**first, "status": status, "folder": place(run, root)})
             for row in run.rows:
                 flat = {name: value for name, value in row.items() if name != "levels"}
                 levels = {f"level_{block}": level for block, level in enumerate(row.get("levels") or (), start=1)}
                 seconds = {"seconds": run.seconds.get(row["update"])}
-                lines.append({**first, "status": run.status, "folder": place(run, root), **seconds, **flat, **levels})
+                lines.append({**first, "status": status, "folder": place(run, root), **seconds, **flat, **levels})
     return _write([*_FIRST, *_columns(lines)], lines)
 
 

@@ -56,7 +56,7 @@ def settings_for(task: str, preset: str = "paper", **changes: Any) -> Settings:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """All that a run depends on. Equal configs give equal runs, on the same machine with the same versions."""
+    """What is asked of a run. Equal configs give equal runs where the rest is equal, too: see `mollifier_lab.identity`."""
 
     task: str
     method: str
@@ -66,6 +66,8 @@ class RunConfig:
     label: str = ""
     trial: bool = False
     """Of a search: the test set is never looked at."""
+    other_data: bool = False
+    """May the data be other files than the published ones? What they were is in environment.json."""
 
     def __post_init__(self) -> None:
         refuse_idle(method_for(self.method, self.task), self.settings)
@@ -92,8 +94,9 @@ class RunConfig:
     def to_json(self) -> str:
         """As a file: readable, and read back by `from_json`."""
         facts = dataclasses.asdict(self)
-        if not self.trial:  # as files were before there were trials
-            del facts["trial"]
+        for name in ("trial", "other_data"):  # as files were before there were these
+            if not facts[name]:
+                del facts[name]
         return json.dumps({"format": FORMAT, **facts}, indent=2) + "\n"
 
     @classmethod
@@ -107,7 +110,7 @@ class RunConfig:
             found = json.loads(text)
             settings = found["settings"]
             rest = {name: found[name] for name in ("task", "method", "seed", "preset", "label")}
-            rest["trial"] = found.get("trial") is True
+            rest |= {name: found.get(name) is True for name in ("trial", "other_data")}
         except (ValueError, KeyError, TypeError) as error:
             raise LabError(f"this is not the config of a run ({error!r})") from None
         if found.get("format") != FORMAT:

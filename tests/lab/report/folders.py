@@ -72,7 +72,7 @@ def write_run(
         finals = {settings.headline: 0.9 if state == "diverged" else end}
         best = min(row[settings.curve] for row in metrics if row[settings.curve] is not None)
         result = {
-            "format": 1, "updates": updates, "seconds": updates / speed, "updates_per_second": speed, "final": finals,
+            "format": 1, "updates": metrics[-1]["update"], "seconds": updates / speed, "updates_per_second": speed, "final": finals,
             "best": {"update": updates, settings.headline: best}, "diverged": state == "diverged",
             "annealing": {"finished": True, "finished_at": updates // 2, "levels": [0.0] * blocks} if config.spec.annealed else None,
         }  # fmt: skip

@@ -19,7 +19,7 @@ def write_curve(root: Path, seed: int, values: list[float], method: str = "plain
     folder = write_run(root / f"{method}-{seed}", RunConfig.make("parity", method, seed), rows=2, final=values[-1])
     write_lines(folder / "metrics.jsonl", [{"update": 10 * i, "train_nll": value} for i, value in enumerate(values)])
     path = folder / "result.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | result))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"updates": 10 * (len(values) - 1)} | result))
 
 
 def test_updates_to_target_are_a_median_in_which_never_counts(tmp_path: Path) -> None:

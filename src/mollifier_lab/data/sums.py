@@ -1,0 +1,112 @@
+"""Whose bytes a run learns from: the checksum of every file of its data, and whether they are the published ones."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mollifier_lab import files
+from mollifier_lab.data.folder import DataError, cache_folder, data_folder, locate
+from mollifier_lab.data.sources import Source, source
+
+SETS = {"mnist": "mnist", "cifar10": "cifar10", "ptb": "ptb", "characters": "word-vectors"}
+SETTLED = 2 * 10**9  # nanoseconds: a younger file could change again without another time
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What was found of a task's data.
+
+    Attributes:
+        files: A checksum for each file, as ``algorithm:digest``; empty for a task that makes its data.
+        other: The files that are not the published ones.
+    """
+
+    files: dict[str, str] = field(default_factory=dict)
+    other: tuple[str, ...] = ()
+
+
+def check_data(task: str, data: Path | None, *, allow_other: bool = False, facts: Source | None = None) -> Sums:
+    """Check the files of a task's data against what is known of them.
+
+    Word vectors have no known checksum: any file serves, and its checksum says which it was.
+
+    >>> check_data("parity", None)
+    Sums(files={}, other=())
+
+    Args:
+        task: Its name.
+        data: The data folder, as the user named it.
+        allow_other: Take files that are not the published ones.
+        facts: Other facts about the set than the published ones.
+
+    Raises:
+        DataError: If a file is missing, or is not the published one and ``allow_other`` is False.
+    """
+    if task not in SETS:
+        return Sums()
+    facts = facts or source(SETS[task])
+    place = locate(facts.name, data_folder(data), facts)
+    if facts.others:
+        return Sums({place.name: digest(place, "sha256")})
+    found: dict[str, str] = {}
+    other: dict[str, str] = {}
+    for file in facts.files:
+        algorithm = (file.checksum or "sha256:").partition(":")[0]
+        found[file.name] = digest(place / file.name, algorithm)
+        if file.checksum is not None and found[file.name] != file.checksum:
+            other[file.name] = f"{place / file.name}: its {algorithm} is not the published one"
+    if other and not allow_other:
+        listed = "\n  ".join(other.values())
+        raise DataError(
+            f"{facts.title}: not the published files:\n  {listed}\nTo fetch them: mollifier data {task}. "
+            f"To train on these all the same: --allow-other-data; every table and page then says so."
+        )
+    return Sums(found, tuple(other))
+
+
+def digest(path: Path, algorithm: str) -> str:
+    """The checksum of a file as ``algorithm:digest``, from the cache if the file is as it was then.
+
+    It is known again by its path, size, inode and both its times. The second, of the last change of anything about it, can not be set
+    by hand, so that also a file with a forged date is read again.
+    """
+    path = path.resolve()
+    key = _key(path, algorithm)
+    name = hashlib.sha256(f"{algorithm}\n{path}".encode()).hexdigest()[:32]
+    kept = cache_folder() / "sums" / f"{name}.json"
+    if (known := _read(kept, key)) is not None:
+        return known
+    found = f"{algorithm}:{files.digest(path, algorithm)}"
+    times = path.stat()
+    if _key(path, algorithm) == key and time.time_ns() - max(times.st_mtime_ns, times.st_ctime_ns) > SETTLED:
+        with contextlib.suppress(OSError):  # it is read again next time, which takes longer and is as right
+            files.write_atomically(kept, json.dumps({"key": key, "sum": found}).encode())
+    return found
+
+
+def _key(path: Path, algorithm: str) -> list[str | int]:
+    facts = path.stat()
+    return [str(path), algorithm, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino, facts.st_dev]
+
+
+def _read(kept: Path, key: list[str | int]) -> str | None:
+    """What the cache knows of a file; a link, or what another user has put there, is not believed."""
+    try:
+        handle = os.open(kept, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        return None
+    with os.fdopen(handle, "rb") as file:
+        if hasattr(os, "getuid") and os.fstat(file.fileno()).st_uid != os.getuid():
+            return None
+        try:
+            found = json.loads(file.read())
+            known = found["sum"] if found["key"] == key else None
+        except (ValueError, KeyError, TypeError):
+            return None
+    return known if isinstance(known, str) else None

@@ -1,0 +1,113 @@
+"""Checksums of what a run has written, in seal.json, so that damage is named and never becomes a number. No torch here.
+
+>>> import tempfile
+>>> folder = Path(tempfile.mkdtemp())
+>>> _ = (folder / "config.json").write_text("{}")
+>>> _ = write(folder, sums(folder, ["config.json"]))
+>>> damage(folder)
+{}
+>>> _ = (folder / "config.json").write_text("[]")
+>>> damage(folder)
+{'config.json': 'not as the run wrote it'}
+
+Rows are sealed up to the last checkpoint while a run goes on, and all files when it is done: seal.json is written before result.json. Runs
+of the version before have no seal; of these only what the files say of each other can be checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mollifier_lab.errors import LabError
+from mollifier_lab.files import write_atomically
+
+NAME, FORMAT = "seal.json", 1
+GROWING = ("metrics.jsonl", "clock.jsonl")
+Sums = dict[str, tuple[int, str]]
+
+
+def of(data: bytes) -> tuple[int, str]:
+    """Length and checksum of the contents of a file."""
+    return len(data), hashlib.sha256(data).hexdigest()
+
+
+def sums(folder: Path, names: Iterable[str], lengths: Mapping[str, int] | None = None) -> Sums:
+    """Take the sums of files as they are, of some of them only up to a length; what is not there is left out."""
+    cut = lengths or {}
+    return {name: of((folder / name).read_bytes()[: cut.get(name)]) for name in names if (folder / name).is_file()}
+
+
+def write(folder: Path, found: Sums) -> Sums:
+    """Write the seal."""
+    write_atomically(folder / NAME, json.dumps({"format": FORMAT, "files": found}, indent=2).encode() + b"\n")
+    return found
+
+
+def damage(folder: Path) -> dict[str, str]:
+    """Find what is wrong with the files of a run, by name; empty if all is well, or nothing is known of it."""
+    done = (folder / "result.json").exists()  # before the seal is read: it is written before the result
+    try:
+        found = json.loads((folder / NAME).read_text())["files"]
+        known: Sums = {str(name): (int(length), str(digest)) for name, (length, digest) in found.items()}
+    except FileNotFoundError:
+        return {NAME: "missing"} if done and _sealed(folder) else {}
+    except (ValueError, KeyError, TypeError, AttributeError, OSError):
+        return {NAME: "can not be read"}
+    problems = {}
+    for name, expected in known.items():
+        if problem := _problem(folder / name, expected, grows=name in GROWING and not done):
+            problems[name] = problem
+    if not done:
+        problems.pop("result.json", None)  # killed right before it was written
+    elif "result.json" not in known:
+        problems["result.json"] = "not of this run, whose seal does not know it"
+    return problems
+
+
+def refuse(folder: Path) -> None:
+    """Refuse a run that is damaged.
+
+    Raises:
+        LabError: With all that is wrong.
+    """
+    if found := damage(folder):
+        raise LabError(
+            f"{folder}: {describe(found)}; restore what is damaged, or remove the folder to make the run again"
+        )
+
+
+def describe(found: Mapping[str, str]) -> str:
+    """Say what is damaged.
+
+    >>> describe({"metrics.jsonl": "missing"})
+    'damaged: metrics.jsonl (missing)'
+    """
+    return f"damaged: {', '.join(f'{name} ({problem})' for name, problem in found.items())}"
+
+
+def check_rows(folder: Path, known: Mapping[str, Any]) -> dict[str, str]:
+    """Hold the rows against what a checkpoint knows of them; they may have grown since."""
+    found = {name: _problem(folder / name, tuple(known[name]), grows=True) for name in GROWING if name in known}
+    return {name: problem for name, problem in found.items() if problem}
+
+
+def _problem(path: Path, expected: tuple[int, str], grows: bool) -> str:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return "missing"
+    if len(data) < expected[0]:
+        return f"cut short: {len(data):,} bytes of {expected[0]:,}"
+    return "" if of(data[: expected[0]] if grows else data) == expected else "not as the run wrote it"
+
+
+def _sealed(folder: Path) -> bool:
+    """Does the result say that there was a seal?"""
+    try:
+        return json.loads((folder / "result.json").read_text()).get("sealed") is True
+    except (ValueError, AttributeError, OSError):
+        return False
