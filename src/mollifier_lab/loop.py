@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import mollifier
 from mollifier_lab import checkpoint, seal, tasks
 from mollifier_lab.data.sums import check_data
 from mollifier_lab.environment import environment
@@ -149,6 +150,7 @@ class Loop:
             annealer.step(self.valid_loss if self.settings.v == "valid" else loss)
             if annealer.finished:
                 self.finished_at = self.update
+                self._rest()
             elif self.update == 1:
                 self._foresee(annealer.loss_average)
         if self.update % self.evaluate_every == 0 or self.update == self.total:
@@ -166,6 +168,12 @@ class Loop:
         text = outlook(self.annealer, self.total, v)
         if text and (v is None or not outlook(self.annealer, self.total, None)):
             self.progress.say(f"warning: {text}")
+
+    def _rest(self) -> None:
+        """After annealing nothing trains what was added: without gradients it costs no time. Several processes must agree on gradients."""
+        if self.annealer is not None and not any(self.annealer.levels) and self.group.size == 1:
+            for parameter in mollifier.added_parameters(self.model):
+                parameter.requires_grad_(False).grad = None
 
     def _set_lr(self, lr: float) -> None:
         if lr != self.lr:
@@ -294,6 +302,8 @@ class Loop:
         self.task.load_state_dict(mine["task"])
         for name in PLAIN:
             setattr(self, name, state["plain"][name])
+        if self.finished_at is not None:
+            self._rest()
         self.loss_sum = mine["loss_sum"].to(self.device)
         torch.set_rng_state(mine["rng"])
         if mine["cuda"] is not None:

@@ -254,3 +254,29 @@ def test_the_hook_keeps_no_model_alive():
     del model
     gc.collect()
     assert part() is None
+
+
+def test_an_optimizer_spends_no_time_on_what_level_0_does_not_use_and_the_gradients_are_there_again_after_it():
+    model = mollifier.mollify(nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 1)), level=0.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model(torch.randn(3, 8)).sum().backward()
+    optimizer.step()
+    added = mollifier.added_parameters(model)
+    assert added
+    assert not any(parameter in optimizer.state for parameter in added)
+    assert not any(parameter.grad.any() for parameter in added)
+    added[0].grad.add_(1.0)  # somebody writes to it: then it is theirs
+    optimizer.step()
+    assert "momentum_buffer" in optimizer.state[added[0]]
+    optimizer.zero_grad()
+    model(torch.randn(3, 8)).sum().backward()
+    assert not any(parameter.grad.any() for parameter in added)
+
+
+def test_the_zeros_follow_a_model_that_changes_its_type():
+    model = mollifier.mollify(nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 1)), level=0.0)
+    for dtype in (torch.float32, torch.float64, torch.float32):
+        model.to(dtype).zero_grad()
+        model(torch.randn(3, 8, dtype=dtype)).sum().backward()
+        assert {parameter.grad.dtype for parameter in model.parameters()} == {dtype}
+        assert not any(parameter.grad.any() for parameter in mollifier.added_parameters(model))

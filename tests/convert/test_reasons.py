@@ -73,7 +73,7 @@ def test_rows_that_differ_are_not():
     text = str(mollifier.report(model))
     assert "h.{0,1,3}.forward" in text
     assert " h.2.forward" in text
-    assert "1, …, 4" in text
+    assert "1, 2, 4" in text
 
 
 def test_a_block_of_unknown_width_is_unknown_and_not_the_same():

@@ -92,3 +92,17 @@ def test_classes_of_the_users_own_stay_for_the_user_to_allow():
 def test_only_modules_are_rebuilt(mixins, plain):
     with pytest.raises(TypeError, match="not a mollified module"):
         rebuild(mixins, plain)
+
+
+def test_two_swapped_classes_of_one_plain_class_are_both_allowed():
+    def layers() -> nn.Sequential:
+        return nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+
+    runs = mollifier.mollify(layers())
+    blocks = mollifier.mollify(nn.Sequential(layers(), nn.Linear(4, 1)), blocks="0")
+    assert type(runs) is not type(blocks[0])
+    for model in (runs, blocks, runs):
+        file = io.BytesIO()
+        torch.save(model, file)
+        file.seek(0)
+        assert mollifier.levels(torch.load(file, weights_only=True)) == mollifier.levels(model)

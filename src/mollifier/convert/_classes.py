@@ -67,7 +67,10 @@ def spot_class(mixins: tuple[type[Spot], ...], plain: type[nn.Module]) -> type[n
     """The subclass of ``plain`` with these mixins in front."""
     key = (mixins, plain)
     if key not in _CLASSES:
+        # torch's list of safe classes goes by qualified names, so no two of ours may share one
+        qualified = f"Mollified{plain.__qualname__}.{'.'.join(mixin.__name__ for mixin in mixins)}"
         space = {"_plain_class": plain, "_mixins": mixins, "__module__": plain.__module__, "__doc__": plain.__doc__}
+        space["__qualname__"] = qualified
         bases = (*(_filled(mixin, plain) for mixin in mixins), plain)
         _CLASSES[key] = type(f"Mollified{plain.__name__}", bases, space)
     return _CLASSES[key]

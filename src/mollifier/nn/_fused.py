@@ -61,24 +61,18 @@ def run(blocks: Sequence[Block], x: Tensor) -> Tensor:
             x = kernels.fused_chain(x, links)
         elif level == 1.0 and noise is not None and _only_copied(modules, noise, copy, x):
             x = _copied(cast(nn.Linear, modules[0]), noise, copy, x)
-        elif level == 0.0 and not copy.residual:
-            x = _plain(modules, noise, x)
-        else:  # the modules bring their copy along
+        else:  # the modules bring their copy along; at level 0 they are the plain ones, without a detour
+            plain = level == 0.0 and not copy.residual and _unheard(noise)
             for module in modules:
-                x = module(x)
+                x = plain_class(module).forward(module, x) if plain and not own_hooks(module) else module(x)
         index += max(1, len(links))
     return x
 
 
-def _plain(modules: Sequence[nn.Module], noise: NoisyActivation | None, x: Tensor) -> Tensor:
-    """Modules at level 0: the plain ones, without a detour."""
-    if (noise is not None and noise.active) or torch.distributed.is_initialized() or any_global_hook():
-        for module in modules:
-            x = module(x)
-        return x
-    for module in modules:
-        x = module(x) if own_hooks(module) else plain_class(module).forward(module, x)
-    return x
+def _unheard(noise: NoisyActivation | None) -> bool:
+    """Is the activation plain, too, and would nobody miss the calls of all modules?"""
+    active = noise is not None and noise.active
+    return not (active or torch.distributed.is_initialized() or any_global_hook())
 
 
 def _chain(blocks: Sequence[Block], index: int, x: Tensor) -> list[Link]:
