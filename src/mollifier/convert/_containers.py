@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mollifier.convert._classes import KEY, OURS, Spot
-from mollifier.convert._runs import RUNS, End
+from mollifier.convert._runs import RUNS, ends_of
 from mollifier.nn._fused import Block, run
 
 LAYOUT = f"{OURS}layout"
@@ -106,10 +106,3 @@ def _run_at(modules: list[nn.Module], index: int) -> tuple[Block | None, int]:
         if begun[0] not in modules[stop].__dict__.get(RUNS, ()):
             break
     return None, index + 1
-
-
-def ends_of(module: nn.Module) -> list[End]:
-    """The runs that end in this module."""
-    holder = module._modules.get(KEY)
-    ends = holder._modules.get("ends") if holder is not None else None
-    return [] if ends is None else list(ends._modules.values())  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from mollifier.activations import function_name, function_names, of_function
 from mollifier.convert._classes import KEY, Spot
-from mollifier.convert._runs import End
+from mollifier.convert._runs import ends_of
 from mollifier.nn import NoisyActivation
 
 # Functions that may stand between a layer and its activation, as the modules of the same names may.
@@ -51,14 +51,10 @@ class Scope(TorchFunctionMode):
         name = function_name(func)
         return func(*args, **kwargs) if name is None else self._answer(name, func, args, kwargs)
 
-    def _ends(self) -> list[End]:
-        ends = self.owner._modules[KEY]._modules.get("ends")  # type: ignore[union-attr]
-        return [] if ends is None else list(ends._modules.values())  # type: ignore[arg-type]
-
     def _pass(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = func(*args, **kwargs)
         given = args[0] if args else kwargs.get("input")
-        for end in self._ends():
+        for end in ends_of(self.owner):
             end.run.follow(given, out)  # type: ignore[arg-type]
         return out
 
@@ -69,7 +65,7 @@ class Scope(TorchFunctionMode):
         def plain(_: Tensor) -> Any:
             return func(*args, **kwargs)
 
-        for end in self._ends():
+        for end in ends_of(self.owner):
             if end.function == name and end.copies and (below := end.run.finish(x)) is not None:
                 if end.noise is not None:
                     _keep_options(end.noise, func, args, kwargs)
@@ -87,7 +83,7 @@ class Scope(TorchFunctionMode):
     def _doubt(self, name: str, key: str, holder: nn.Module) -> None:
         """Warn once if an activation stays plain that should not: the forward does not do what mollify saw it do."""
         known, number = cast("dict[str, tuple[str, int]]", holder.calls).get(key, ("", -1))
-        if known == name and (number < 0 or not self._ends()[number].copies):
+        if known == name and (number < 0 or not ends_of(self.owner)[number].copies):
             return
         what = "its layer was not called just before it" if known == name else "mollify saw no such call there"
         doubt(

@@ -78,16 +78,9 @@ def _check(planner: Planner) -> None:
     touched = {block.path for block in planner.blocks if not block.members}
     touched |= {noisy.path for block in planner.blocks for noisy in block.noisy if not block.members}
     # A layer or an activation may be part of several runs, each with its own level; but no two runs may be the same pair of them.
-    pairs = [
-        tuple(map(planner.model.get_submodule, (block.members[0], block.end)))
-        for block in planner.blocks
-        if block.members
-    ]
-    touched |= {
-        block.members[0]
-        for block, pair in zip((b for b in planner.blocks if b.members), pairs, strict=True)
-        if pairs.count(pair) > 1
-    }
+    runs = [block for block in planner.blocks if block.members]
+    pairs = [tuple(map(planner.model.get_submodule, (run.members[0], run.end))) for run in runs]
+    touched |= {run.members[0] for run, pair in zip(runs, pairs, strict=True) if pairs.count(pair) > 1}
     shared = [" = ".join(map(repr, where)) for where in paths.values() if len(where) > 1 and touched & set(where)]
     if shared:
         raise ValueError(

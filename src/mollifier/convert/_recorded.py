@@ -10,10 +10,10 @@ from typing import Any
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from mollifier.activations import function_name, of_function, of_module
+from mollifier.activations import function_name, of_function
 from mollifier.convert._forward import Call, Found
 from mollifier.convert._live import PASSING, listened
-from mollifier.convert._structure import BETWEEN, affine_width
+from mollifier.convert._structure import BETWEEN, affine_width, has_tangent
 
 _IN_PLACE = "it works in place, in a forward that cannot be traced: make it out of place"
 _NO_TANGENT = "with these options it has no tangent at 0"
@@ -72,7 +72,7 @@ class Recorder(TorchFunctionMode):
         path, given = running.path, next((arg for arg in args if isinstance(arg, Tensor)), None)
         above = self._stack[-1]
         trail = self._trails.get(id(given))
-        if _is_activation(module):
+        if has_tangent(module):
             call = Call(module=_below(above.path, path), **self._before(above.path, given))
             above.found.steps.append(call)
             above.results.append((out, call))
@@ -140,13 +140,6 @@ class Recorder(TorchFunctionMode):
         except ValueError:
             return Call(module=name, key=key, refused=_NO_TANGENT)
         return Call(function=function, key=key, **self._before(self._stack[-1].path, given))
-
-
-def _is_activation(module: nn.Module) -> bool:
-    try:
-        return of_module(module) is not None
-    except ValueError:
-        return False
 
 
 def _below(path: str, name: str) -> str:

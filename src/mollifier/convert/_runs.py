@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mollifier.convert._classes import KEY, OURS
 from mollifier.nn import Copy, NoisyActivation
 from mollifier.nn._fused import close
 from mollifier.nn.block import check_unchanged, version
@@ -99,15 +100,19 @@ class End(nn.Module):
         copy: Copy = self._modules["copy"]  # type: ignore[assignment]
         return copy.active or copy.residual or torch.distributed.is_initialized()
 
-    def forward(self, below: Tensor | None, x: Tensor, plain: Callable[[Tensor], Tensor]) -> Tensor:
-        """The activation of x, mixed with what was below the layer; with nothing below, the activation alone."""
-        if below is not None:
-            return close(self.noise, self.copy, below, x, plain)
-        noise = self.noise
-        return noise(x) if noise is not None and noise.active else plain(x)
+    def forward(self, below: Tensor, x: Tensor, plain: Callable[[Tensor], Tensor]) -> Tensor:
+        """The activation of x, mixed with what was below the layer."""
+        return close(self.noise, self.copy, below, x, plain)
 
 
-RUNS = "_mollifier_runs"  # in the __dict__ of a member: the runs that it is part of
+def ends_of(module: nn.Module) -> list[End]:
+    """The runs that end in this module."""
+    holder = module._modules.get(KEY)
+    ends = holder._modules.get("ends") if holder is not None else None
+    return [] if ends is None else list(ends._modules.values())  # type: ignore[arg-type]
+
+
+RUNS = f"{OURS}runs"  # in the __dict__ of a member: the runs that it is part of
 
 
 def called(layer: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
