@@ -41,4 +41,4 @@ def clean_tables() -> Iterator[None]:
 @pytest.fixture
 def accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat the levels as on an accelerator: the host may write them and must not read them."""
-    monkeypatch.setattr("mollifier.nn._levelled.readable", lambda level: False)
+    monkeypatch.setattr("mollifier.nn._levelled.on_cpu", lambda level: False)

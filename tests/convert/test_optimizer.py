@@ -256,10 +256,12 @@ def test_the_hook_keeps_no_model_alive():
     assert part() is None
 
 
-def test_an_optimizer_spends_no_time_on_what_level_0_does_not_use_and_the_gradients_are_there_again_after_it():
+@pytest.mark.parametrize("backwards", [1, 3])
+def test_an_optimizer_spends_no_time_on_what_level_0_does_not_use_and_the_gradients_are_there_again_after_it(backwards):
     model = mollifier.mollify(nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 1)), level=0.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    model(torch.randn(3, 8)).sum().backward()
+    for _ in range(backwards):  # more than one: gradients are accumulated
+        model(torch.randn(3, 8)).sum().backward()
     optimizer.step()
     added = mollifier.added_parameters(model)
     assert added

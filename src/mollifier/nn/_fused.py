@@ -11,7 +11,7 @@ from torch.nn.modules import module as _modules
 
 from mollifier import kernels
 from mollifier.kernels import Link, Spec
-from mollifier.nn._levelled import tie
+from mollifier.nn._levelled import tie, transformed
 from mollifier.nn.copy import Copy
 from mollifier.nn.noisy import NoisyActivation
 
@@ -52,27 +52,30 @@ def own_hooks(module: nn.Module) -> bool:
 
 def run(blocks: Sequence[Block], x: Tensor) -> Tensor:
     """Blocks that follow one another; as many as possible in one pass where the kernels serve, else module by module."""
-    index = 0
+    index, unheard = 0, not (transformed() or torch.distributed.is_initialized() or any_global_hook())
     while index < len(blocks):
         modules, noise, copy = blocks[index]
+        if unheard and _plain(noise, copy):  # without a detour
+            for module in modules:
+                x = module(x) if own_hooks(module) else plain_class(module).forward(module, x)
+            index += 1
+            continue
         level = copy.known_level()
         links = _chain(blocks, index, x) if level else []
         if links:
             x = kernels.fused_chain(x, links)
         elif level == 1.0 and noise is not None and _only_copied(modules, noise, copy, x):
             x = _copied(cast(nn.Linear, modules[0]), noise, copy, x)
-        else:  # the modules bring their copy along; at level 0 they are the plain ones, without a detour
-            plain = level == 0.0 and not copy.residual and _unheard(noise)
+        else:  # the modules bring their copy along
             for module in modules:
-                x = plain_class(module).forward(module, x) if plain and not own_hooks(module) else module(x)
+                x = module(x)
         index += max(1, len(links))
     return x
 
 
-def _unheard(noise: NoisyActivation | None) -> bool:
-    """Is the activation plain, too, and would nobody miss the calls of all modules?"""
-    active = noise is not None and noise.active
-    return not (active or torch.distributed.is_initialized() or any_global_hook())
+def _plain(noise: NoisyActivation | None, copy: Copy) -> bool:
+    """Are both at level 0, where the host can see it at once?"""
+    return not copy.residual and copy.at_zero() and (noise is None or noise.at_zero())
 
 
 def _chain(blocks: Sequence[Block], index: int, x: Tensor) -> list[Link]:

@@ -7,7 +7,7 @@ same after backward has reached it.
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -19,48 +19,62 @@ from torch.utils.hooks import RemovableHandle
 from mollifier.nn._levelled import Levelled
 
 
+class _Zeros:
+    """A parameter and its gradient of zero: the same zeros at every step, since a projection's are large."""
+
+    __slots__ = ("parameter", "version", "zeros")
+
+    def __init__(self, parameter: nn.Parameter) -> None:
+        self.parameter = parameter
+        self.zeros: Tensor | None = None
+        self.version = -1
+
+    def give(self) -> None:
+        """Let them be the gradient; zeros again, if somebody has written to them."""
+        zeros = self.zeros
+        if zeros is not None:
+            if zeros._version != self.version:
+                self.version = zeros.zero_()._version
+            try:
+                self.parameter.grad = zeros
+            except (RuntimeError, TypeError):  # the parameter has moved, or has another type now
+                pass
+            else:
+                return
+        self.zeros = self.parameter.grad = torch.zeros_like(self.parameter)
+        self.version = self.zeros._version
+
+    def hide(self) -> bool:
+        """Take them away, unless somebody has written to them or put others in their place."""
+        zeros, parameter = self.zeros, self.parameter
+        if zeros is None or parameter.grad is not zeros or zeros._version != self.version:
+            return False
+        parameter.grad = None
+        return True
+
+
 class _Keeper:
     """The hook: when backward is over, parameters that it did not reach get a gradient of zero, if they have none."""
 
-    def __init__(self) -> None:
-        self.parts: WeakKeyDictionary[Levelled, list[nn.Parameter]] = WeakKeyDictionary()
+    def __init__(self, parts: dict[Levelled, list[nn.Parameter]]) -> None:
+        self.parts = WeakKeyDictionary({part: [_Zeros(each) for each in own] for part, own in parts.items()})
+        self.given: list[_Zeros] = []
         self.handle: RemovableHandle | None = None
-        self._zeros: dict[nn.Parameter, tuple[Tensor, int]] = {}
 
     def __call__(self, anchor: Tensor) -> None:
         # the engine runs this when all gradients are there (torch's own FSDP uses it so)
         torch.autograd.Variable._execution_engine.queue_callback(self.fill)
 
     def fill(self) -> None:
-        for own in self.parts.values():
-            for parameter in own:
-                if parameter.grad is None and parameter.requires_grad:
-                    self._give_zeros(parameter)
-
-    def _give_zeros(self, parameter: nn.Parameter) -> None:
-        """The same zeros at every step, since a projection's are large; made zero again if somebody has written to them."""
-        if parameter in self._zeros:
-            zeros, version = self._zeros[parameter]
-            if zeros._version != version:
-                self._zeros[parameter] = zeros.zero_(), zeros._version
-            try:
-                parameter.grad = zeros
-            except (RuntimeError, TypeError):  # the parameter has moved, or has another type now
-                pass
-            else:
-                return
-        zeros = torch.zeros_like(parameter)
-        self._zeros[parameter] = zeros, zeros._version
-        parameter.grad = zeros
-
-    def hide(self) -> list[tuple[nn.Parameter, Tensor]]:
-        """Take the zeros away that nobody has written to, and say where they were."""
-        hidden = []
-        for parameter, (zeros, version) in self._zeros.items():
-            if parameter.grad is zeros and zeros._version == version:
-                parameter.grad = None
-                hidden.append((parameter, zeros))
-        return hidden
+        self.given = []
+        for part in self.parts.values():
+            for own in part:
+                grad = own.parameter.grad
+                if grad is None and own.parameter.requires_grad:
+                    own.give()
+                elif grad is None or grad is not own.zeros:
+                    continue
+                self.given.append(own)
 
 
 class _OutOfTheWay:
@@ -68,15 +82,15 @@ class _OutOfTheWay:
 
     def __init__(self) -> None:
         self.handles: list[RemovableHandle] = []
-        self.hidden: dict[Optimizer, list[tuple[nn.Parameter, Tensor]]] = {}
+        self.hidden: dict[Optimizer, list[_Zeros]] = {}
 
     def before(self, optimizer: Optimizer, *_: Any) -> None:
-        self.hidden[optimizer] = [each for keeper in set(_KEPT.values()) for each in keeper.hide()]
+        self.hidden[optimizer] = [own for keeper in _KEEPERS for own in keeper.given if own.hide()]
 
     def after(self, optimizer: Optimizer, *_: Any) -> None:
-        for parameter, zeros in self.hidden.pop(optimizer, []):
-            if parameter.grad is None:
-                parameter.grad = zeros
+        for own in self.hidden.pop(optimizer, []):
+            if own.parameter.grad is None:
+                own.give()
 
     def watch(self) -> None:
         """Begin, if there is anything to keep away, and end, if there is nothing left."""
@@ -94,6 +108,7 @@ _OPTIMIZERS = _OutOfTheWay()
 
 # which hook looks after a part; not kept in the modules, which are copied and saved
 _KEPT: WeakKeyDictionary[Levelled, _Keeper] = WeakKeyDictionary()
+_KEEPERS: WeakSet[_Keeper] = WeakSet()
 
 
 def keep_gradients(model: nn.Module) -> None:
@@ -117,10 +132,10 @@ def keep_gradients(model: nn.Module) -> None:
     anchors = [p for p in model.parameters() if p.requires_grad and p.is_leaf and p not in owner and not is_lazy(p)]
     if not added or not anchors:
         return
-    keeper = _Keeper()
-    keeper.parts.update(added)
+    keeper = _Keeper(added)
     keeper.handle = anchors[-1].register_post_accumulate_grad_hook(keeper)  # type: ignore[no-untyped-call]
     _KEPT.update(dict.fromkeys(added, keeper))
+    _KEEPERS.add(keeper)
     _OPTIMIZERS.watch()
 
 
@@ -131,6 +146,8 @@ def release_gradients(model: nn.Module) -> None:
         if keeper is None:
             continue
         del keeper.parts[part]  # type: ignore[arg-type]
+        keeper.given.clear()
         if not keeper.parts and keeper.handle is not None:
             keeper.handle.remove()
+            _KEEPERS.discard(keeper)
     _OPTIMIZERS.watch()

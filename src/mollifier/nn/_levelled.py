@@ -30,18 +30,27 @@ def check_level(value: float) -> float:
     return level
 
 
+def on_cpu(level: Tensor) -> bool:
+    """Is it an ordinary tensor in the host's memory?"""
+    return type(level) is Tensor and level.is_cpu
+
+
 def readable(level: Tensor) -> bool:
     """Can the host read this tensor without waiting, here and now?
 
     Not on an accelerator, nor where it has no value (meta, fake, traced) or several (vmap).
     """
     return (
-        type(level) is Tensor
-        and level.is_cpu
+        on_cpu(level)
         and not is_dynamo_compiling()
         and not (_in_functorch() and is_functorch_wrapped_tensor(level))
         and _tracing() is None
     )
+
+
+def transformed() -> bool:
+    """Is anything compiled, traced or transformed here and now, so that even a tensor on the CPU may have no value?"""
+    return is_dynamo_compiling() or _in_functorch() or _tracing() is not None
 
 
 # What was last written from a number, with the tensor's version at that time: for tensors that are not readable.
@@ -103,6 +112,11 @@ class Levelled(nn.Module):
         if readable(level):  # type: ignore[arg-type]
             return level.item()  # type: ignore[union-attr]
         return _recall(level)  # type: ignore[arg-type]
+
+    def at_zero(self) -> bool:
+        """Is the level 0? To be asked where nothing is `transformed`, and then faster than `known_level`."""
+        level: Tensor = self._buffers["level"]  # type: ignore[assignment]
+        return on_cpu(level) and level.item() == 0.0
 
     @property
     def active(self) -> bool:
