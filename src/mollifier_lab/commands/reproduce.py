@@ -23,6 +23,8 @@ class Reproduce:
     names: Annotated[Positional[tuple[str, ...]], arg(metavar="NAME ...", help="Which studies; all: every one for a CPU, without those whose data are missing.", help_behavior_hint="")] = ()  # fmt: skip
     smoke: Annotated[bool, arg(help_behavior_hint="")] = False
     """The same studies with tiny networks and a few updates: shows that the commands work, and nothing else."""
+    verdicts: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Run nothing: hold the paper's claims against the results that are there, and write the table into their README.md."""
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: results, or out/smoke)")] = None
     """Each study has the folder TASK/NAME there; run again, it goes on where it stopped."""
     data: DataFolder = None
@@ -31,6 +33,8 @@ class Reproduce:
 
     def run(self) -> int:
         """Run them; 1 if a run failed."""
+        if self.verdicts:
+            return _judge(self.out or Path("results"))
         if not self.names:
             return _list()
         every = "all" in self.names
@@ -91,6 +95,18 @@ class Reproduce:
         if any(run.status != "empty" for run in runs):
             show_report(folder)
         return all(run.status == "done" for run in runs)
+
+
+def _judge(results: Path) -> int:
+    from mollifier_lab.claims import write_verdicts
+
+    if not results.is_dir():
+        raise LabError(f"{results}: there is no such folder; name the one with the results: --out DIR")
+    found = table("claim", "paper", "ours", "difference", "verdict")
+    for each in write_verdicts(results):
+        found.add_row(each.claim.text, each.claim.paper, each.found, each.difference, each.verdict)
+    console().print(found)
+    return 0
 
 
 def _missing(study: Study, data: Path | None) -> str:

@@ -1,0 +1,112 @@
+"""Verdicts on the paper's claims, from run folders whose numbers are known."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mollifier_lab.claims import BEGIN, CLAIMS, END, Verdict, verdicts, write_verdicts
+from mollifier_lab.cli import main
+from mollifier_lab.reproduction import STUDIES
+from mollifier_lab.settings import RunConfig
+from mollifier_lab.variants import Variant
+from tests.lab.report.folders import write_lines, write_run
+
+
+def write_finals(results: Path, study: str, method: str, finals: list[float]) -> None:
+    row = STUDIES[study]
+    variant = Variant.parse(method, row.task)
+    for seed, final in enumerate(finals):
+        config = variant.config(row.task, seed, row.preset, dict(row.changes))
+        write_run(results / row.task / study / variant.slug / f"seed-{seed}", config, rows=2, final=final)
+
+
+def write_curves(results: Path, study: str, method: str, curves: list[list[float]]) -> None:
+    write_finals(results, study, method, [curve[-1] for curve in curves])
+    for seed, curve in enumerate(curves):
+        write_curve(results / STUDIES[study].task / study / method / f"seed-{seed}", curve)
+
+
+def write_curve(folder: Path, curve: list[float], **end: object) -> None:
+    column = RunConfig.from_json((folder / "config.json").read_text()).settings.curve
+    write_lines(folder / "metrics.jsonl", [{"update": 100 * i, column: value} for i, value in enumerate(curve)])
+    result = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps(result | {"updates": 100 * (len(curve) - 1)} | end))
+
+
+def found(results: Path, text: str) -> Verdict:
+    return next(each for each in verdicts(results) if each.claim.text == text)
+
+
+PENTOMINO = "Pentomino: mollified above residual"
+
+
+@pytest.mark.parametrize(
+    ("mollified", "verdict"),
+    [
+        ([0.25, 0.26, 0.27, 0.26, 0.25], "reproduced"),
+        ([0.35, 0.36, 0.37, 0.36, 0.35], "not reproduced"),
+        ([0.25, 0.36, 0.27, 0.36, 0.25], "undecided"),
+        ([0.25, 0.26, 0.27, 0.26], "not run"),
+    ],
+)
+def test_the_interval_of_the_paired_difference_decides(tmp_path: Path, mollified: list[float], verdict: str) -> None:
+    write_finals(tmp_path, "pentomino", "residual", [0.30, 0.31, 0.32, 0.31, 0.30])
+    write_finals(tmp_path, "pentomino", "mollified-residual", mollified)
+    assert found(tmp_path, PENTOMINO).verdict == verdict
+
+
+def test_the_numbers_stand_beside_the_verdict(tmp_path: Path) -> None:
+    write_finals(tmp_path, "pentomino", "residual", [0.30, 0.31, 0.32, 0.31, 0.31])
+    write_finals(tmp_path, "pentomino", "mollified-residual", [0.25, 0.26, 0.27, 0.26, 0.26])
+    row = found(tmp_path, PENTOMINO)
+    assert row.found == "26.00 % (25.12 – 26.88 %) against 31.00 % (30.12 – 31.88 %)"
+    assert row.difference == "-5.00 % (-5.00 – -5.00 %; n = 5)"
+
+
+def test_who_never_reaches_the_target_took_all_updates_and_diverging_early_is_not_fast(tmp_path: Path) -> None:
+    slow, never = [0.7, 0.6, 0.5, 0.1], [0.7, 0.7, 0.7, 0.7]
+    write_curves(tmp_path, "parity-1000", "mollified", [slow] * 5)
+    write_curves(tmp_path, "parity-1000", "residual-bn", [never] * 5)
+    write_curve(tmp_path / "parity/parity-1000/residual-bn/seed-0", never[:2], diverged=True)
+    row = found(tmp_path, "Parity: mollified is faster than residual + batch norm")
+    assert row.found == "300 updates (5 of 5 get there) against 50,000 updates (0 of 5 get there)"
+    assert row.verdict == "reproduced"
+
+
+@pytest.mark.parametrize(("reached", "verdict"), [(0, "reproduced"), (5, "not reproduced"), (2, "undecided")])
+def test_learning_is_counted_at_the_end(tmp_path: Path, reached: int, verdict: str) -> None:
+    learnt, lost = [0.7, 0.1, 0.1], [0.7, 0.1, 0.69]  # having been there does not count
+    write_curves(tmp_path, "parity-1000", "plain", [learnt] * reached + [lost] * (5 - reached))
+    row = found(tmp_path, "Parity: the plain network does not learn, at its best gain")
+    assert row.verdict == verdict
+    assert f"{reached} of 5 seeds reach the target" in row.found
+
+
+def test_the_command_writes_the_table_between_the_marks_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_finals(tmp_path, "pentomino", "residual", [0.30, 0.31, 0.32, 0.31, 0.30])
+    write_finals(tmp_path, "pentomino", "mollified-residual", [0.35, 0.36, 0.37, 0.36, 0.35])
+    page = tmp_path / "README.md"
+    page.write_text(f"# Before\n\n{BEGIN}\nold\n{END}\n\nAfter\n")
+    assert main(["reproduce", "--verdicts", "--out", str(tmp_path)]) == 0
+    assert "not reproduced" in capsys.readouterr().out
+    first = page.read_text()
+    assert first.startswith("# Before\n\n")
+    assert first.endswith(f"{END}\n\nAfter\n")
+    assert "old" not in first
+    rows = [line for line in first.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == len(CLAIMS)
+    assert rows[0].startswith(f"| {PENTOMINO} |")
+    assert "**not reproduced**" in rows[0]
+    write_verdicts(tmp_path)
+    assert page.read_text() == first
+    page.write_text("no marks\n")
+    write_verdicts(tmp_path)
+    assert page.read_text() == "no marks\n"
+
+
+def test_every_claim_is_of_a_study_that_runs_its_variants() -> None:
+    for claim in CLAIMS:
+        assert {claim.ours, claim.theirs or claim.ours} <= set(STUDIES[claim.study].methods)
