@@ -29,12 +29,12 @@ demo: $(VENV)/.lab
 results-quick: $(VENV)/.lab
 	$(BIN)/mollifier reproduce all --smoke --quiet --workers 1 --out out/smoke
 
-# The tests of the report's page need Debian's Chromium; where it can be installed, it is.
+# The tests of the report's page need Debian's Chromium. It is installed under CI or when asked for (make test BROWSER=1), never unasked.
 browser:
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  if [ -n "$(CI)$(BROWSER)" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null || true; \
-	  else echo "The tests of the report's page are skipped without Chromium. To get it: apt-get install chromium chromium-driver"; fi; }
+	  else echo "SKIPPED: the tests of the report's page, for want of Chromium. To get it: apt-get install chromium chromium-driver, or as root: make test BROWSER=1"; fi; }
 
 test: lint browser
 	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal

@@ -1,0 +1,34 @@
+"""``python -m mollifier``: versions, machine and kernels, as one pastes them into a bug report.
+
+>>> print(about().splitlines()[0])  # doctest: +ELLIPSIS
+mollifier ...
+"""
+
+from __future__ import annotations
+
+import platform
+
+import torch
+
+from mollifier import __version__, kernels
+
+
+def about() -> str:
+    """What is installed here, and what serves."""
+    if torch.cuda.is_available():
+        accelerator = torch.cuda.get_device_name()
+    else:
+        accelerator = "mps" if torch.backends.mps.is_available() else "none"
+    return "\n".join(
+        [
+            f"mollifier {__version__}",
+            f"torch {torch.__version__}, {torch.get_num_threads()} threads, accelerator: {accelerator}",
+            f"Python {platform.python_version()}, {platform.platform()}, {torch.backends.cpu.get_cpu_capability()}",
+            "kernels:",
+            *(f"  {line}" for line in str(kernels.info()).splitlines()),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    print(about())
