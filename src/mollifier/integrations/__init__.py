@@ -9,20 +9,21 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from mollifier.anneal import Annealer
 from mollifier.convert import is_mollified, restore, set_level
 from mollifier.convert._classes import KEY
 
 
-def end(model: nn.Module, annealer: Annealer) -> None:
+def end(model: nn.Module, annealer: Annealer, optimizer: Optimizer | None = None) -> None:
     """Give the plain network back at the end of training, if annealing has come to its end."""
     if not is_mollified(model):  # then="restore"
         return
     # Whoever averages weights has averaged the levels as well.
     set_level(model, annealer.levels)
     if annealer.finished and not any(annealer.levels):
-        restore(model)
+        restore(model, optimizer=optimizer)
     else:
         warnings.warn(
             f"training ended at levels {[round(level, 3) for level in annealer.levels]}: the model stays mollified. Train on, "
@@ -30,6 +31,41 @@ def end(model: nn.Module, annealer: Annealer) -> None:
             RuntimeWarning,
             stacklevel=3,
         )
+
+
+def named_levels(annealer: Annealer) -> dict[str, float]:
+    """Return the levels under the names that loggers show.
+
+    >>> from mollifier import mollify
+    >>> named_levels(Annealer(mollify(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1)))))
+    {'mollifier/level_1': 1.0}
+    """
+    return {f"mollifier/level_{number}": level for number, level in enumerate(annealer.levels, 1)}
+
+
+class State:
+    """What a checkpoint holds beside the plain network's weights: the annealer's state and what mollification added.
+
+    Attributes:
+        model: The mollified model.
+        annealer: Its annealer.
+    """
+
+    model: nn.Module
+    annealer: Annealer
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return both."""
+        return {"annealer": self.annealer.state_dict(), "added": added_state(self.model)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put both back.
+
+        Raises:
+            ValueError: If the model was mollified in another way.
+        """
+        load_added_state(self.model, state["added"])
+        self.annealer.load_state_dict(state["annealer"])
 
 
 def is_added(key: str) -> bool:

@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from mollifier.anneal import Annealer
 from mollifier.convert import is_mollified, mollify, set_level
-from mollifier.integrations import added_state, drop_added, end, load_added_state
+from mollifier.integrations import added_state, drop_added, end, load_added_state, named_levels
 
 AVERAGING = {"WeightAveraging", "StochasticWeightAveraging"}
 
@@ -88,8 +88,7 @@ class MollifierCallback(Callback):
         self._updates = trainer.global_step
         self.annealer.step(outputs["loss"] if isinstance(outputs, Mapping) else outputs)
         if self.log:
-            levels = enumerate(self.annealer.levels, 1)
-            pl_module.log_dict({f"mollifier/level_{number}": level for number, level in levels})
+            pl_module.log_dict(named_levels(self.annealer))
 
     def on_validation_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
