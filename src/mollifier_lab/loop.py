@@ -18,7 +18,7 @@ from mollifier_lab.environment import environment
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.files import write_atomically
 from mollifier_lab.group import Converted, Group
-from mollifier_lab.hardware import Hardware
+from mollifier_lab.hardware import Hardware, resume_command
 from mollifier_lab.optimizers import make_optimizer
 from mollifier_lab.progress import Progress
 from mollifier_lab.records import Records, finite
@@ -65,6 +65,7 @@ class Loop:
             group,
             observe,
         )
+        self.resume_command = resume_command(folder.path, data, hardware)
         self.device = group.fabric.device
         if self.settings.batch % group.size:
             raise LabError(f"batch={self.settings.batch}: expected a multiple of the {group.size} processes")
@@ -115,7 +116,7 @@ class Loop:
                 if self._asked(stop):
                     self._save()
                     raise Interrupted(
-                        f"stopped at update {self.update} of {self.total}, saved; go on with: mollifier resume {self.folder.path}"
+                        f"stopped at update {self.update} of {self.total}, saved; go on with: {self.resume_command}"
                     )
             if self.divergence is not None and self.shown:
                 self.progress.say(f"diverged: {self.divergence}")
@@ -225,18 +226,24 @@ class Loop:
 
     def _restore(self) -> tuple[list[int] | None, list[str]]:
         """Go on from the last good checkpoint, or begin; the lengths of the records, and what was wrong with newer checkpoints."""
-        saved = checkpoint.load(self.folder.path / "checkpoints", self.config.to_json())
+        saved = checkpoint.load(self.folder.path / "checkpoints", self.config.to_json(), self._take_over)
         if saved is None:
             if self.group.main:
                 self.folder.write("config.json", self.config.to_json())
                 found = environment(self.device, self.group.size)
                 self.folder.write("environment.json", json.dumps(found, indent=2) + "\n")
             return None, []
+        return saved.state["lengths"], saved.problems
+
+    def _take_over(self, saved: checkpoint.Checkpoint) -> None:
+        """All that a checkpoint holds; whatever error tells that it is not one of this run."""
         state, size = saved.state, self.group.size
         if len(state["ranks"]) != size:
             raise LabError(
                 f"{saved.path}: of {len(state['ranks'])} processes, these are {size}; resume it with as many"
             )
+        if state["plain"]["update"] != saved.update or not all(isinstance(each, int) for each in state["lengths"]):
+            raise ValueError("another update or length than its name says")
         mine = state["ranks"][self.group.rank]
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -249,7 +256,6 @@ class Loop:
         torch.set_rng_state(mine["rng"])
         if mine["cuda"] is not None:
             torch.cuda.set_rng_state(mine["cuda"], self.device)
-        return state["lengths"], saved.problems
 
     def _end(self) -> Row:
         """The plain network's metrics, its weights, and, last of all, the result."""
