@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import math
+import sqlite3
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -110,6 +111,9 @@ def open_trials(url: str, name: str, facts: dict[str, Any]) -> Iterator[Trials]:
             )
         study.set_user_attr("search", facts)
         yield Trials(study)
+    except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.OptunaError, sqlite3.Error) as error:
+        why = " ".join(str(error.__cause__ or error).split())  # a full disk, or a damaged file
+        raise LabError(f"storage {without_password(url)}: {why[:300]}; the trials themselves are kept") from error
     finally:
         storage.remove_session()
         storage.engine.dispose()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -119,7 +120,9 @@ def _other(facts: Source, folder: Path) -> Path | None:
         found = sorted({path for pattern in facts.others for path in place.glob(pattern) if path.is_file()})
         if len(found) > 1:
             names = ", ".join(path.name for path in found)
-            raise DataError(f"{facts.title}: {place} holds {names}; name the one to use: --data {found[0]}")
+            raise DataError(
+                f"{facts.title}: {place} holds {names}; name the one to use: --data {shlex.quote(str(found[0]))}"
+            )
         if found:
             return found[0]
     return None

@@ -37,7 +37,7 @@ def load_vectors(path: Path, limit: int | None = None) -> WordVectors:
     facts = path.stat()
     key = f"{FORMAT}\n{path}\n{facts.st_size}\n{facts.st_mtime_ns}\n{limit}"
     copy = cache_folder() / "words" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
-    if copy.exists():
+    if copy.exists() and not copy.is_symlink():  # a link in a shared folder is somebody else's
         try:
             with copy.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 return WordVectors(stored["words"].tobytes().decode().split("\n"), stored["vectors"])
