@@ -99,7 +99,8 @@ def open_trials(url: str, name: str, facts: dict[str, Any]) -> Iterator[Trials]:
         storage = optuna.storages.RDBStorage(url)
         study = optuna.create_study(storage=storage, study_name=name, load_if_exists=True)
     except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.OptunaError, ImportError, RuntimeError) as error:
-        raise LabError(f"storage {without_password(url)}: {error}") from error
+        why = " ".join(str(error.__cause__ or error).split())
+        raise LabError(f"storage {without_password(url)}: {why[:300]}") from error
     try:
         there = study.user_attrs.get("search", facts)
         names = [name for name in {**there, **facts} if there.get(name) != facts.get(name)]
