@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,12 +52,16 @@ def save(folder: Path, update: int, state: dict[str, Any]) -> Path:
     return path
 
 
-def load(folder: Path, config: str | None = None) -> Checkpoint | None:
+def load(
+    folder: Path, config: str | None = None, apply: Callable[[Checkpoint], None] | None = None
+) -> Checkpoint | None:
     """The newest good checkpoint, or None if there is no checkpoint at all.
 
     Args:
         folder: Where they are.
         config: The run's; a checkpoint of another run is no good one.
+        apply: Takes over what a checkpoint holds; one that makes it raise is no good one, unless it raises a `LabError`. What it has set by
+            then, it must set again for the next.
 
     Raises:
         LabError: If there are some, and none is good.
@@ -70,7 +75,16 @@ def load(folder: Path, config: str | None = None) -> Checkpoint | None:
         except LabError as error:
             problems.append(str(error))
             continue
-        return Checkpoint(path, state.pop("update"), state, problems)
+        found = Checkpoint(path, state.pop("update"), state, problems)
+        try:
+            if apply is not None:
+                apply(found)
+        except (LabError, MemoryError):
+            raise
+        except Exception as error:  # a right checksum, and yet not what this run has saved
+            problems.append(f"{path}: does not fit this run ({type(error).__name__})")
+            continue
+        return found
     if problems:
         raise LabError("; ".join(problems) + "; no good checkpoint is left: remove them to start the run anew")
     return None
