@@ -66,7 +66,12 @@ lint: $(VENV)/.ready
 # Damages files and command lines at random for so many seconds; ends with 1 if anything but a plain sentence came of it.
 SECONDS ?= 60
 fuzz: $(VENV)/.ready
-	$(TEST_ENV) $(BIN)/python -m tests.lab.fuzz $(SECONDS)
+	$(TEST_ENV) $(BIN)/python -m tests.lab.fuzz --seconds $(SECONDS)
+
+# Kills train, compare and search of a whole quick preset so many times, and compares the bytes that come out; takes half an hour.
+KILLS ?= 100
+kills: $(VENV)/.ready
+	$(TEST_ENV) $(BIN)/python -m tests.lab.kills --times $(KILLS)
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks

@@ -86,6 +86,7 @@ class Loop:
         self.first_loss = self.valid_loss = math.nan
         self.lr = -1.0
         self.differs: list[str] = []
+        self.saved: list[str] = []
         lengths, problems = self._restore()
         self.records = Records(folder.path, lengths, hardware.tensorboard, self.update) if group.main else None
         title = f"{config.task}, {config.title}, seed {config.seed}"
@@ -254,24 +255,31 @@ class Loop:
             "identity": self.identity,
             "plain": {name: getattr(self, name) for name in PLAIN},
         }
-        checkpoint.save(self.folder.path / "checkpoints", self.update, state)
+        checkpoint.save(self.folder.path / "checkpoints", self.update, state, self._announce)
+
+    def _announce(self, name: str) -> None:
+        """Seal what is written so far, with the name of a checkpoint before it is there: one that a kill leaves behind is known, too."""
+        self.saved = [*self.saved, name][-1 - checkpoint.KEEP :]
         self._seal()
 
     def _seal(self, **more: tuple[int, str]) -> None:
         """Checksums of all that is written so far."""
-        seal.write(self.folder.path, {**seal.sums(self.folder.path, SEALED), **more})
+        seal.write(self.folder.path, {**seal.sums(self.folder.path, SEALED), **more}, self.saved)
 
     def _restore(self) -> tuple[list[int] | None, list[str]]:
         """Go on from the last good checkpoint, or begin; the lengths of the records, and what was wrong with newer checkpoints."""
         path, main = self.folder.path, self.group.main
-        saved = checkpoint.load(path / "checkpoints", self.config.to_json(), self._take_over)
+        self.saved = seal.checkpoints(path)
+        saved = checkpoint.load(path / "checkpoints", self.config.to_json(), self._take_over, self.saved)
         if saved is None:
             if main:
                 (path / seal.NAME).unlink(missing_ok=True)
+                self.saved = []
                 self.folder.write("config.json", self.config.to_json())
                 found = environment(self.device, self.group.size) | {"identity": self.identity}
                 self.folder.write("environment.json", json.dumps(found, indent=2) + "\n")
             return None, []
+        self.saved = [*(name for name in self.saved if name != saved.path.name), saved.path.name]
         if self.finished_at is not None:
             self._rest()
         problems, lengths = list(saved.problems), list(saved.state["lengths"])
@@ -284,7 +292,7 @@ class Loop:
             # the rows are cut next: the seal must not promise more than will be left
             if (path / seal.NAME).exists():
                 cut = dict(zip(seal.GROWING, lengths, strict=True))
-                seal.write(path, seal.sums(path, SEALED, cut))
+                seal.write(path, seal.sums(path, SEALED, cut), self.saved)
         self.identity = saved.state.get("identity", self.identity)
         return lengths, problems
 

@@ -42,10 +42,20 @@ def sums(folder: Path, names: Iterable[str], lengths: Mapping[str, int] | None =
     return {name: of((folder / name).read_bytes()[: cut.get(name)]) for name in names if (folder / name).is_file()}
 
 
-def write(folder: Path, found: Sums) -> Sums:
-    """Write the seal."""
-    write_atomically(folder / NAME, json.dumps({"format": FORMAT, "files": found}, indent=2).encode() + b"\n")
+def write(folder: Path, found: Sums, checkpoints: Iterable[str] = ()) -> Sums:
+    """Write the seal: the sums, and the names of the checkpoints, which hold their own."""
+    facts = {"format": FORMAT, "files": found, "checkpoints": list(checkpoints)}
+    write_atomically(folder / NAME, json.dumps(facts, indent=2).encode() + b"\n")
     return found
+
+
+def checkpoints(folder: Path) -> list[str]:
+    """The names of the checkpoints that the run has saved; empty if that is not known."""
+    try:
+        found = read_object(folder / NAME).get("checkpoints")
+    except (LabError, OSError):
+        return []
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
 
 def damage(folder: Path) -> dict[str, str]:

@@ -257,7 +257,7 @@ def _check(out: Path, task: str) -> None:
     except FileNotFoundError:
         return
     except LabError as error:
-        raise LabError(f"{error}: not of a comparison; name another folder (--out), or remove it") from None
+        raise LabError(f"{error}; it is not of a comparison: name another folder (--out), or remove it") from None
     if not isinstance(found, str):
         raise LabError(f"{path} is not of a comparison (no task); name another folder (--out), or remove it")
     if found != task:

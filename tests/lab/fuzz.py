@@ -1,14 +1,17 @@
 """Mutations of all that a user can damage or mistype: files of a run, a study and a search, configs, and command lines.
 
-The invariant: a command ends with exit code 0 and a whole output, or with a sentence on stderr and exit code 2 (1 where a run of a study
-has failed); it never shows a traceback, and never calls it a fault of its own. As a command, for as long as asked:
+The invariant: what comes out is right, or there is a sentence on stderr and exit code 2 (1 where a run of a study has failed); never a
+traceback, never a fault of its own, never other numbers without a word. As a command, for as long as asked, or for so many mutations:
 
     make fuzz SECONDS=600
+    python -m tests.lab.fuzz --count 3000
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import csv
 import io
 import json
 import random
@@ -24,41 +27,21 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
-from mollifier_lab import cli
+from mollifier_lab import cli, engine
+from tests.lab.mutations import FLAGS, mutate, odd_flags
 
-TINY = [
-    "--preset",
-    "quick",
-    "--set",
-    "bits=4",
-    "width=4",
-    "depth=2",
-    "samples=8",
-    "batch=4",
-    "updates=4",
-    "evaluate_every=2",
-    "save_every=2",
-    "k=1",
-]
-FLAT = [f"--{word.replace('_', '-').replace('=', ' ')}" for word in TINY[3:]]
-ODD: list[Any] = [
-    None, True, False, 0, -1, 1, 3.5, 1e308, -1e400, float("nan"), 2**63, 10**30, "", "x", "\ud800", "0", [], [[]], [None], {}, {"a": 1}, "a" * 300,
-]  # fmt: skip
-BYTES = [b"", b"\x00", b"\xff\xfe", b"null", b"[" * 50_000, b"{}", b"[]", b"\n", b"NaN\n", b"9" * 5000, b"{\n" * 10]
-WORDS = [
-    "", "-1", "0", "1", "2", "inf", "nan", "1e400", "9" * 30, "x", "\udcff", "a=b", "lr=", "=", "lr=nan", "lr=1e400", "width=0", "k=-1", "plain:", "plain:lr=x",
-    "plain", "mollified", "gates", "parity", "ptb", "--", "-", "--help", "/dev/null", "/dev/zero", "/nowhere/at/all", "~nobody-here", "é", ",", "1,1", "3,",
-    "64-true", "sgd", "linear", "train", "valid", "quick", "paper",
-]  # fmt: skip
-FLAGS = {
-    "train": "--seed --label --method --preset --config --lr --gain --momentum --width --depth --bits --samples --batch --epochs --updates --evaluate-every "
-    "--save-every --k --horizon --schedule --v --loss-average --stop-at --then --p-min --anneal-every --push --c --survival --dropout --weight-std --clip "
-    "--weight-decay --optimizer --converged --kind --activation --threads --precision --data --nodes --strategy --accelerator --no-copy",
-    "compare": "--methods --seeds --preset --set --search-set --search-seed --best --threads --workers --address --data",
-    "search": "--method --trials --preset --set --seed --storage --threads --address --data",
-    "report": "--out", "resume": "--data --threads --precision --accelerator", "tasks": "--markdown", "methods": "", "figures": "--dpi", "data": "--from",
-}  # fmt: skip
-SLOW = {("--width", "9" * 30), ("--workers", "2")}
+SIZES = {"bits": 4, "width": 4, "depth": 2, "samples": 8, "batch": 4, "updates": 4, "evaluate_every": 2, "save_every": 2, "k": 1}  # fmt: skip
+SET = ["--preset", "quick", "--set", *(f"{name}={value}" for name, value in SIZES.items())]
+CLOCK = ("seconds", "updates_per_second")  # no part of a result
+QUIET = ["--threads", "1", "--no-tensorboard", "--quiet"]
+STUDY = ["compare", "parity", *SET, "--methods", "plain", "mollified", "--seeds", "1", "--search", "1", "--quiet", "--threads", "1"]  # fmt: skip
+SEARCH = ["search", "parity", *SET, "--method", "plain", "--trials", "2", "--quiet", "--threads", "1"]
+KINDS = ("run", "half", "study", "search", "config")
+
+
+def flat(**changes: Any) -> list[str]:
+    """The sizes as flags of `train`."""
+    return [word for name, value in (SIZES | changes).items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
 @dataclass
@@ -74,160 +57,180 @@ class Fuzz:
     """Small folders, made once; every mutation works on a copy."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.found = root, Found()
+        self.root, self.found, self.said = root, Found(), ""
         self.good = root / "good"
-        flat = " ".join(FLAT).split()
-        out = self.good / "run"
-        self.call("train", "parity", "--preset", "quick", *flat, *self.train_flags(out))
-        half = ["--updates", "40", "--save-every", "2"]
-        self.interrupted(["train", "parity", "--preset", "quick", *flat, *half, *self.train_flags(self.good / "half")])
-        self.call("compare", "parity", *TINY, "--methods", "plain", "mollified", "--seeds", "1", "--search", "1", "--quiet", "--threads", "1", "--out", str(self.good / "study"))  # fmt: skip
-        self.call("search", "parity", *TINY, "--method", "plain", "--trials", "2", "--quiet", "--threads", "1", "--out", str(self.good / "search"))  # fmt: skip
-        self.metrics = (out / "metrics.jsonl").read_bytes()
+        train = ["train", "parity", "--preset", "quick", *QUIET]
+        self.call(*train, *flat(), "--out", str(self.good / "run"))
+        self.call(*train, *flat(updates=12), "--out", str(self.good / "whole"))
+        half: Any = cli.parse([*train, *flat(updates=12), "--out", str(self.good / "half")])
+        stop_at(half.run_config(), half.out, half.hardware, 7)
+        self.call(*STUDY, "--out", str(self.good / "study"))
+        self.call(*SEARCH, "--out", str(self.good / "search"))
+        shutil.copytree(self.good / "run", self.good / "config", ignore=lambda _, names: set(names) - {"config.json"})
+        self.call("report", str(self.good / "run"))
+        self.call("report", str(self.good / "half"))
         assert not self.found.wrong, self.found.wrong
         self.found = Found()
 
-    def train_flags(self, out: Path) -> list[str]:
-        return ["--threads", "1", "--no-tensorboard", "--quiet", "--out", str(out)]
-
-    def interrupted(self, words: list[str]) -> None:
-        """A run that stopped half-way, with its two checkpoints."""
-        from mollifier_lab import engine
-        from mollifier_lab.cli import parse
-
-        command: Any = parse(words)
-
-        def observe(update: int, loss: object, levels: object) -> None:
-            if update == 10:
-                raise KeyboardInterrupt
-
-        with contextlib.suppress(KeyboardInterrupt):
-            engine.train(command.run_config(), command.out, hardware=command.hardware, show=False, observe=observe)
-
     def call(self, *words: str) -> int:
-        """Run a command in this process, and hold its end against the invariant."""
+        """Run a command in this process, and hold its end against the first part of the invariant."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             code = cli.main(list(words))
-        said = err.getvalue()
-        told = said.strip() or out.getvalue().strip()  # tyro tells on stdout or stderr, as it likes
-        good = code in (0, 1, 2) and "Traceback" not in said and cli.BUG not in said and (code == 0 or told)
+        self.said = err.getvalue()
+        told = self.said.strip() or out.getvalue().strip()  # tyro tells on stdout or stderr, as it likes
+        good = code in (0, 1, 2) and "Traceback" not in self.said and cli.BUG not in self.said and (code == 0 or told)
         self.found.codes[code] += 1
         if not good:
-            self.found.wrong.append(f"{code} {words!r:.300}\n    {said[-400:]}")
+            self.found.wrong.append(f"{code} {words!r:.300}\n    {self.said[-400:]}")
         return code
 
-    def damage(self, kind: str, pick: random.Random) -> None:
-        """Damage one file of a folder, then look at it with every command that reads it."""
+    def hold(self, good: bool, what: str) -> None:
+        """The second part: what came out is right."""
+        if not good:
+            self.found.wrong.append(f"silently wrong: {what}\n    {self.said[-400:]}")
+
+    def copy(self, kind: str) -> Path:
         folder = self.root / "copy"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self.good / kind, folder)
-        files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".png", ".html"))
+        return folder
+
+    def damage(self, kind: str, pick: random.Random) -> None:
+        """Damage one file of a folder, then look at it with every command that reads it."""
+        folder = self.copy(kind)
+        files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".png", ".html", ".csv") and "tfevents" not in path.name)  # fmt: skip
         path = pick.choice(files)
         what = mutate(path, pick)
-        self.found.tried[f"{kind}: {path.name}"] += 1
+        self.found.tried[f"{kind}: {'checkpoint' if path.suffix == '.pt' else path.name}"] += 1
         before = len(self.found.wrong)
-        out = str(folder)
-        if kind in ("run", "half"):
-            done = self.call("resume", out, "--threads", "1", "--no-tensorboard", "--quiet")
-            if kind == "run" and path.name not in ("metrics.jsonl", "config.json") and done == 0:
-                assert (folder / "metrics.jsonl").read_bytes() == self.metrics
-        elif kind == "study":
-            self.call("compare", "parity", *TINY, "--methods", "plain", "mollified", "--seeds", "1", "--search", "1", "--quiet", "--threads", "1", "--out", out)  # fmt: skip
-            return self._name(before, path, what)
-        else:
-            self.call("search", "parity", *TINY, "--method", "plain", "--trials", "2", "--quiet", "--threads", "1", "--out", out)  # fmt: skip
-            self.call("train", "parity", "--config", f"{out}/best.json", *self.train_flags(self.root / "copy" / "trained"), "--updates", "2")  # fmt: skip
-            self.call("compare", "parity", *TINY, "--methods", "plain", "--seeds", "1", "--best", f"{out}/best.json", "--quiet", "--threads", "1", "--out", f"{out}/compared")  # fmt: skip
-        if pick.random() < 0.1:  # pictures take most of the time
-            self.call("report", out)
-        return self._name(before, path, what)
-
-    def _name(self, before: int, path: Path, what: str) -> None:
+        getattr(self, f"_{kind}")(folder, path, pick)
         self.found.wrong[before:] = [f"{each}\n    after: {path.name}: {what}" for each in self.found.wrong[before:]]
 
+    def _run(self, folder: Path, path: Path, pick: random.Random, whole: str = "run") -> None:
+        if pick.random() < 0.15:  # pictures take most of the time
+            self._report(folder, "half" if whole == "whole" else whole)
+        if self.call("resume", str(folder), *QUIET) == 0:
+            self.hold(numbers(folder) == numbers(self.good / whole), "resumed to other numbers")
+
+    def _half(self, folder: Path, path: Path, pick: random.Random) -> None:
+        self._run(folder, path, pick, "whole")
+
+    def _report(self, folder: Path, whole: str) -> None:
+        if self.call("report", str(folder)) == 0 and "note: " not in self.said:
+            self.hold(table(folder) == table(self.good / whole), "another table, and no note")
+
+    def _study(self, folder: Path, path: Path, pick: random.Random) -> None:
+        if self.call(*STUDY, "--out", str(folder)) == 0 and "note: " not in self.said:
+            self.hold(table(folder) == table(self.good / "study"), "another table, and no note")
+
+    def _search(self, folder: Path, path: Path, pick: random.Random) -> None:
+        if path.name == "best.json":
+            self._config(folder, path, pick)
+            best = ["compare", "parity", *SET, "--methods", "plain", "--seeds", "1", "--best", str(path), "--quiet", "--threads", "1"]  # fmt: skip
+            self.call(*best, "--out", str(self.root / "typed"))
+            shutil.rmtree(self.root / "typed", ignore_errors=True)
+        if self.call(*SEARCH, "--out", str(folder)) == 0:
+            for name in ("best.json", "trials.csv", "search.json"):
+                same = (folder / name).read_bytes() == (self.good / "search" / name).read_bytes()
+                self.hold(same, f"searched to another {name}")
+
+    def _config(self, folder: Path, path: Path, pick: random.Random) -> None:
+        """A config that is accepted is what was trained, each value of it."""
+        out = self.root / "typed"
+        shutil.rmtree(out, ignore_errors=True)
+        if self.call("train", "parity", "--config", str(path), *QUIET, "--out", str(out)) == 0:
+            given, made = (json.loads(each.read_text()) for each in (path, out / "config.json"))
+            wrong = [
+                name for name, value in given.get("settings", {}).items() if not same(value, made["settings"][name])
+            ]
+            wrong += [name for name in ("seed", "method", "label") if name in given and given[name] != made[name]]
+            self.hold(not wrong, f"trained with other settings than given: {wrong}")
+
     def mistype(self, command: str, pick: random.Random) -> None:
-        """A command line with odd words."""
-        shutil.rmtree(self.root / "typed", ignore_errors=True)
-        words: list[str] = []
-        for _ in range(pick.randint(1, 3)):
-            flag = pick.choice(FLAGS[command].split() or [""])
-            word = pick.choice(WORDS)
-            words += [] if (flag, word) in SLOW else [each for each in (flag, word) if each or pick.random() < 0.5]
-        out = str(self.root / "typed" / "out")
-        flat = " ".join(FLAT).split()
-        lines = {
-            "train": ["parity", "--preset", "quick", *flat, *self.train_flags(Path(out)), *words, "--updates", "2"],
-            "compare": ["parity", *TINY, "--seeds", "1", "--methods", "plain", "--quiet", "--out", out, *words],
-            "search": ["parity", *TINY, "--trials", "1", "--quiet", "--out", out, *words],
-            "report": [out, *words], "resume": [out, *words], "tasks": words, "methods": words, "figures": [*words, "nothing"],
-            "data": ["mnist", "--from", out, *words],
+        """A command line with odd words; what is accepted is what was given."""
+        out = self.root / "typed"
+        shutil.rmtree(out, ignore_errors=True)
+        usual: dict[str, list[str]] = {
+            "train": ["--preset quick", *(f"--{name.replace('_', '-')} {value}" for name, value in SIZES.items()), "--threads 1", f"--out {out}"],
+            "compare": ["--preset quick", f"--set {' '.join(SET[3:])}", "--seeds 1", "--methods plain", "--threads 1", f"--out {out}"],
+            "search": ["--preset quick", f"--set {' '.join(SET[3:])}", "--trials 1", "--threads 1", f"--out {out}"],
+            "data": [f"--from {out}"], "resume": ["--threads 1"],
         }  # fmt: skip
+        first = {
+            "train": ["parity", "--no-tensorboard", "--quiet"], "compare": ["parity", "--quiet"], "search": ["parity", "--quiet"], "data": ["mnist"],
+            "report": [str(out)], "resume": [str(out)], "figures": ["nothing"], "reproduce": ["nothing"],
+        }  # fmt: skip
+        flags, loose = odd_flags(command, pick)
+        base = [each.split(" ") for each in usual.get(command, []) if each.split(" ")[0] not in flags]
+        odd = [word for flag, value in flags.items() for word in (flag, *([] if value is None else [value]))]
         self.found.tried[f"flags of {command}"] += 1
-        self.call(command, *lines[command])
+        with contextlib.chdir(self.root):  # an odd --out is a name of a folder here
+            code = self.call(command, *first.get(command, []), *(word for each in base for word in each), *odd, *loose)
+            shutil.rmtree(self.root / "runs", ignore_errors=True)
+        if command == "train" and code == 0 and (out / "config.json").exists():
+            made = json.loads((out / "config.json").read_text())
+            facts = {**made["settings"], **{name: made[name] for name in ("seed", "label", "method", "preset")}}
+            names = {
+                flag: flag.removeprefix("--").replace("-", "_") for flag, value in flags.items() if value is not None
+            }
+            wrong = [flag for flag, name in names.items() if name in facts and not same(flags[flag], facts[name])]
+            self.hold(not wrong, f"{flags}: trained with other values of {wrong}")
 
     def one(self, pick: random.Random) -> None:
         """Any mutation."""
-        if pick.random() < 0.5:
-            self.damage(pick.choice(["run", "half", "half", "study", "search"]), pick)
+        if pick.random() < 0.6:
+            self.damage(pick.choice(["run", "half", "half", "half", "config", "study", "search"]), pick)
         else:
-            self.mistype(pick.choice([*FLAGS, "train", "train"]), pick)
+            self.mistype(pick.choice([*FLAGS, "train", "train", "train"]), pick)
 
 
-def mutate(path: Path, pick: random.Random) -> str:
-    """Damage a file: its bytes, its JSON, or the file as such; what was done."""
-    data = path.read_bytes()
-    how = pick.choice(["cut", "flip", "replace", "json", "json", "json", "json", "remove", "folder", "double"])
-    if how == "json" and path.suffix in (".json", ".jsonl"):
-        lines = data.decode().splitlines() if path.suffix == ".jsonl" else [data.decode()]
-        at = pick.randrange(len(lines)) if lines else 0
-        found = json.loads(lines[at]) if lines else {}
-        what = change(found, pick)
-        lines[at : at + 1] = [json.dumps(found)]
-        path.write_text("\n".join(lines) + "\n")
-        return what
-    if how == "remove":
-        path.unlink()
-    elif how == "folder":
-        path.unlink()
-        path.mkdir()
-    elif how == "replace":
-        path.write_bytes(pick.choice(BYTES))
-    elif how == "double":
-        path.write_bytes(data + data)
-    elif how == "flip" and data:
-        at = pick.randrange(len(data))
-        path.write_bytes(data[:at] + bytes([data[at] ^ (1 << pick.randrange(8))]) + data[at + 1 :])
-    else:
-        path.write_bytes(data[: pick.randrange(len(data) + 1)])
-    return how
+def stop_at(config: Any, out: Path, hardware: engine.Hardware, last: int) -> None:
+    """Start or go on with a run that ends like a killed one after some update: without a word, with its checkpoints."""
+
+    def observe(update: int, loss: object, levels: object) -> None:
+        if update == last:
+            raise KeyboardInterrupt
+
+    with contextlib.suppress(KeyboardInterrupt):
+        if config is None:
+            engine.resume(out, hardware=hardware, show=False, observe=observe)
+        else:
+            engine.train(config, out, hardware=hardware, show=False, observe=observe)
 
 
-def change(found: Any, pick: random.Random) -> str:
-    """Change, add or remove one value somewhere in a JSON document, in place."""
-    if isinstance(found, dict) and found:
-        name = pick.choice(sorted(found))
-        inside = found[name]
-        if isinstance(inside, dict | list) and inside and pick.random() < 0.7:
-            return f"{name}.{change(inside, pick)}"
-        if pick.random() < 0.2:
-            del found[name]
-            return f"{name} removed"
-        found[name] = pick.choice(ODD)
-        return f"{name}={found[name]!r:.60}"
-    if isinstance(found, list) and found:
-        found[pick.randrange(len(found))] = pick.choice(ODD)
-    return "item"
+def numbers(folder: Path) -> tuple[bytes, object]:
+    """All of a run that must be equal."""
+    result = json.loads((folder / "result.json").read_text())
+    return (folder / "metrics.jsonl").read_bytes(), {name: value for name, value in result.items() if name not in CLOCK}
 
 
-def run(fuzz: Fuzz, examples: int, derandomize: bool) -> None:
+def table(folder: Path) -> list[dict[str, str]]:
+    rows = csv.DictReader((folder / "table.csv").read_text().splitlines())
+    return [{name: value for name, value in row.items() if name not in CLOCK} for row in rows]
+
+
+def same(given: Any, made: Any) -> bool:
+    """Do they mean the same, as text or as a number?"""
+    if isinstance(given, bool) or isinstance(made, bool):
+        return str(given).lower() == str(made).lower()
+    try:
+        return float(given) == float(made)
+    except (ValueError, TypeError):
+        return bool(given == made)
+
+
+def run(fuzz: Fuzz, examples: int) -> None:
     """So many mutations, drawn by hypothesis."""
 
     @settings(
-        max_examples=examples, deadline=None, database=None, derandomize=derandomize,
-        phases=[Phase.generate], suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     @given(st.integers(0, 2**64))
     def mutation(seed: int) -> None:
         fuzz.one(random.Random(seed))
@@ -235,18 +238,29 @@ def run(fuzz: Fuzz, examples: int, derandomize: bool) -> None:
     mutation()
 
 
-def main(seconds: float) -> int:
-    """Mutate for so long; 1 if anything was wrong."""
-    end = time.monotonic() + seconds
+def main() -> int:
+    """Mutate for so long, or so often; 1 if anything was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--count", type=int, default=0, help="mutations; then --seconds is not heeded")
+    args = parser.parse_args()
+    end = time.monotonic() + args.seconds
     with tempfile.TemporaryDirectory() as folder:
         fuzz = Fuzz(Path(folder))
-        while time.monotonic() < end:
-            run(fuzz, 20, derandomize=False)
-        tried, wrong = sum(fuzz.found.tried.values()), sorted(set(fuzz.found.wrong))
-        print(*wrong, sep="\n")
-        print(f"{tried} mutations, exit codes {dict(fuzz.found.codes)}, {len(wrong)} wrong")
+        while (tried := sum(fuzz.found.tried.values())) < args.count if args.count else time.monotonic() < end:
+            run(fuzz, min(20, args.count - tried) if args.count else 20)
+            print(
+                f"{sum(fuzz.found.tried.values())} mutations, {len(set(fuzz.found.wrong))} wrong",
+                file=sys.stderr,
+                flush=True,
+            )
+        wrong = sorted(set(fuzz.found.wrong))
+        for each in (*wrong, *(f"{count:5} {name}" for name, count in sorted(fuzz.found.tried.items()))):
+            print(each)
+        traces = sum("silently wrong" not in each for each in wrong)
+        print(f"{sum(fuzz.found.tried.values())} mutations, exit codes {dict(fuzz.found.codes)}: {traces} tracebacks, {len(wrong) - traces} silently wrong")  # fmt: skip
     return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]) if len(sys.argv) > 1 else 60.0))
+    sys.exit(main())
