@@ -9,9 +9,7 @@
 The command is `mollifier`; from Python, `mollifier_lab.engine.train` makes one run and `mollifier_lab.study.compare` many.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing itself is not imported: nothing is, before the command can answer Ctrl-C
 if TYPE_CHECKING:
     from mollifier_lab.errors import LabError as LabError
     from mollifier_lab.methods import METHODS as METHODS
@@ -21,8 +19,11 @@ __all__ = ["METHODS", "TASKS", "LabError", "RunConfig"]
 _HOMES = {"LabError": "errors", "METHODS": "methods", "TASKS": "settings", "RunConfig": "settings"}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import a public name when it is asked for: the command is to be ready for Ctrl-C before anything large is imported."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    from importlib import import_module
+
+    found: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return found

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # see `mollifier_lab`: as little as possible is imported before `main` can answer Ctrl-C
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -47,7 +47,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED  # as rich ends in this case
     except BaseException as error:
-        return _say(*_end(error))
+        code = _say(*_end(error))
+        if argv is None and code == INTERRUPTED and _interrupted(error):
+            # Python would end by a signal of its own if the interrupt came while it ran a string, as dataclasses do
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+        return code
 
 
 def _end(error: BaseException) -> tuple[str, int]:

@@ -125,9 +125,8 @@ class RunConfig:
             raise LabError(f"this is not the config of a run: expected an object, {{...}}, not {type(found).__name__}")
         for name, (kind, expected) in KINDS.items():
             if type(found.get(name)) is not kind:
-                raise LabError(
-                    f"this is not the config of a run: {name}={found.get(name, 'missing')!r:.100}, expected {expected}"
-                )
+                given = f"{name}={found[name]!r:.100}" if name in found else f"{name} is missing"
+                raise LabError(f"this is not the config of a run: {given}, expected {expected}")
         settings, rest = found["settings"], {name: found[name] for name in KINDS if name != "settings"}
         rest |= {name: found.get(name) is True for name in ("trial", "other_data")}
         if found.get("format") != FORMAT:
