@@ -33,7 +33,16 @@ FLAGS = {
     "reproduce": "--out --data --workers",
 }  # fmt: skip
 # several processes are not for here: they take seconds to start, and wait for the machines that they are told of
-ELSEWHERE = {("--workers", "2"), ("--nodes", "2"), ("--devices", "2"), ("--nodes", "100000")}
+ELSEWHERE = {("--workers", "2"), ("--nodes", "2"), ("--devices", "2")}
+MANY = (
+    "--seed",
+    "--threads",
+    "--workers",
+    "--devices",
+    "--nodes",
+    "--seeds",
+    "--trials",
+)  # refuse what others would try
 
 
 def mutate(path: Path, pick: random.Random) -> str:
@@ -115,7 +124,7 @@ def odd_flags(command: str, pick: random.Random) -> tuple[dict[str, str | None],
     loose: list[str] = []
     for _ in range(pick.randint(1, 3)):
         flag, word = pick.choice(FLAGS[command].split() or [""]), pick.choice(WORDS)
-        if (flag, word) in ELSEWHERE:
+        if (flag, word) in ELSEWHERE or (word == "100000" and flag not in MANY):
             continue
         if not flag or pick.random() < 0.1:
             loose.append(word)
