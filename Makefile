@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Two test processes on two cores: one thread each.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo results-quick test test-oldest coverage lint browser docs figures bench sanitize clean
+.PHONY: demo results-quick test test-oldest coverage lint browser docs figures bench fuzz kills sanitize clean
 
 $(VENV)/.lab: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.11 …")'
@@ -62,6 +62,16 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff check src tests examples benchmarks conftest.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Damages files and command lines at random for so many seconds; ends with 1 if anything but a plain sentence came of it.
+SECONDS ?= 60
+fuzz: $(VENV)/.ready
+	$(TEST_ENV) $(BIN)/python -m tests.lab.fuzz --seconds $(SECONDS)
+
+# Kills train, compare and search of a whole quick preset so many times, and compares the bytes that come out; takes half an hour.
+KILLS ?= 100
+kills: $(VENV)/.ready
+	$(TEST_ENV) $(BIN)/python -m tests.lab.kills --times $(KILLS)
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,24 +40,41 @@ class Checkpoint:
     problems: list[str] = field(default_factory=list)
 
 
-def save(folder: Path, update: int, state: dict[str, Any]) -> Path:
-    """Write a checkpoint; older ones go once it is there."""
+def save(folder: Path, update: int, state: dict[str, Any], announce: Callable[[str], None] = lambda name: None) -> Path:
+    """Write a checkpoint; older ones go once it is there.
+
+    Args:
+        folder: Where to.
+        update: Its number.
+        state: All that it holds.
+        announce: Called with the name of the file before that is written.
+    """
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, "update": update, **state}, buffer)
     data = buffer.getvalue()
     path = folder / f"update-{update:09d}-{_digest(data)}.pt"
+    announce(path.name)
     write_atomically(path, data)
-    for old in _files(folder)[KEEP:]:
+    # what is newer than this one was passed over when the run went on: it does not count
+    for old in [each for each in _files(folder) if each.name[:16] <= path.name[:16]][KEEP:]:
         old.unlink(missing_ok=True)
     return path
 
 
-def load(folder: Path, config: str | None = None) -> Checkpoint | None:
+def load(
+    folder: Path,
+    config: str | None = None,
+    apply: Callable[[Checkpoint], None] | None = None,
+    known: Collection[str] = (),
+) -> Checkpoint | None:
     """The newest good checkpoint, or None if there is no checkpoint at all.
 
     Args:
         folder: Where they are.
         config: The run's; a checkpoint of another run is no good one.
+        apply: Takes over what a checkpoint holds; one that makes it raise is no good one, unless it raises a `LabError`. What it has set by
+            then, it must set again for the next.
+        known: Names of those that the run is known to have saved, if that is known. Others are looked at after these.
 
     Raises:
         LabError: If there are some, and none is good.
@@ -64,13 +82,25 @@ def load(folder: Path, config: str | None = None) -> Checkpoint | None:
     for left in folder.glob(".update-*"):  # of a write that was killed
         left.unlink(missing_ok=True)
     problems: list[str] = []
-    for path in _files(folder):
+    files = _files(folder)
+    for path in sorted(files, key=lambda path: (path.name in known, path.name), reverse=True):
         try:
             state = _read(path, config)
         except LabError as error:
             problems.append(str(error))
             continue
-        return Checkpoint(path, state.pop("update"), state, problems)
+        found = Checkpoint(path, state.pop("update"), state, problems)
+        try:
+            if apply is not None:
+                apply(found)
+        except (LabError, MemoryError):
+            raise
+        except Exception as error:  # a right checksum, and yet not what this run has saved
+            problems.append(f"{path}: does not fit this run ({type(error).__name__})")
+            continue
+        strangers = [each for each in files if each.name > path.name and each.name not in known] if known else []
+        problems += [f"{each}: not one that this run has saved" for each in strangers if path.name in known]
+        return found
     if problems:
         raise LabError("; ".join(problems) + "; no good checkpoint is left: remove them to start the run anew")
     return None

@@ -6,16 +6,13 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
-import traceback
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from mollifier_lab.errors import Interrupted, LabError, pick
-
+TYPE_CHECKING = False  # see `mollifier_lab`: as little as possible is imported before `main` can answer Ctrl-C
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mollifier_lab.commands.table import Command
 
 ABOUT = """usage: mollifier COMMAND ...
@@ -27,6 +24,8 @@ Mollifying Networks: the paper's experiments. For a start: mollifier compare par
 
 commands:"""
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
+SHORT = ("can't allocate memory", "out of memory", "Storage size calculation overflowed", "Cannot allocate memory")
+BUG = "this is a fault of mollifier's own. MOLLIFIER_DEBUG=1 shows where it happened; please report it"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,10 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: The words after `mollifier`; those of this process by default.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that has no ξ gets a question mark, not a crash
     try:
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="replace")  # a terminal that has no ξ gets a question mark, not a crash
         code = parse(sys.argv[1:] if argv is None else list(argv)).run()
         sys.stdout.flush()
         return code
@@ -47,16 +46,46 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `mollifier tasks | head`: what was not read is not missed
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED  # as rich ends in this case
-    except KeyboardInterrupt:
-        return _say("interrupted", INTERRUPTED)
-    except Interrupted as stopped:
-        return _say(str(stopped), INTERRUPTED)
-    except (LabError, OSError) as error:
-        return _say(f"error: {error}", WRONG)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in ("", "mollifier", "mollifier_lab"):
-            raise
-        return _say(f"error: {error.name} is not installed; pip install 'mollifier[lab]'", WRONG)
+    except BaseException as error:
+        code = _say(*_end(error))
+        if argv is None and code == INTERRUPTED and _interrupted(error):
+            # Python would end by a signal of its own if the interrupt came while it ran a string, as dataclasses do
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+        return code
+
+
+def _end(error: BaseException) -> tuple[str, int]:
+    """What to say of an error, in a sentence, and the exit code."""
+    from mollifier_lab.errors import Interrupted, LabError
+
+    if isinstance(error, Interrupted):
+        return str(error), INTERRUPTED
+    if isinstance(error, LabError):
+        return f"error: {error}", WRONG
+    if _interrupted(error):
+        return "interrupted", INTERRUPTED
+    if isinstance(error, OSError):
+        return f"error: {error}", WRONG
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(word in text for word in SHORT)):
+        detail = f" ({text[:200]})" if text else ""
+        return f"error: not enough memory{detail}; take a smaller network, batch or set, or fewer workers", WRONG
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or "").partition(".")[0]
+        if package not in ("", "mollifier", "mollifier_lab"):
+            return f"error: {error.name} is not installed; pip install 'mollifier[lab]'", WRONG
+    return f"error: {type(error).__name__}: {text[:500]}; {BUG}", WRONG
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Is it a Ctrl-C, or what a half-imported library made of one?"""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def parse(args: list[str]) -> Command:
@@ -81,6 +110,7 @@ def parse(args: list[str]) -> Command:
     from mollifier_lab.commands.options import SWITCHES
     from mollifier_lab.commands.repeated import gather
     from mollifier_lab.commands.table import COMMANDS, Train
+    from mollifier_lab.errors import pick
 
     name = args[0]
     kind = pick("command", name, COMMANDS)
@@ -112,8 +142,10 @@ def _version() -> str:
 
 def _say(text: str, code: int) -> int:
     if os.environ.get("MOLLIFIER_DEBUG"):
+        import traceback
+
         traceback.print_exc()
-    from mollifier_lab.commands.screen import rank
+    from mollifier_lab.ranks import rank
 
     who = f"rank {rank()}: " if rank() else ""
     print(f"{who}{text}", file=sys.stderr)

@@ -19,12 +19,14 @@ from mollifier_lab import seal
 from mollifier_lab.denormals import flush_denormal
 from mollifier_lab.errors import Busy as Busy, Interrupted as Interrupted, LabError
 from mollifier_lab.group import Group
-from mollifier_lab.hardware import Hardware as Hardware
+from mollifier_lab.hardware import Hardware as Hardware, resume_command, watch_ranks
 from mollifier_lab.loop import Loop, Observe
 from mollifier_lab.runs import WANTED, Row, RunFolder
 from mollifier_lab.settings import RunConfig
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+LOST = "another process of this run has ended (killed, or out of memory?), and what was saved last is kept"
+BROKEN = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "gloo/transport", "NCCL")
 
 
 def train(
@@ -86,27 +88,27 @@ def _go(
     observe: Observe | None,
     new: bool,
 ) -> Row:
+    command = resume_command(folder.path, data, hardware)
     fabric = hardware.fabric()
     fabric.launch()
     group = Group(fabric)
-    with contextlib.ExitStack() as stack:
-        group.agree(_claim(folder, new, stack) if group.main else None)
+    watch_ranks(f"{folder.path}: {LOST}. Go on with: {command}")
+    with contextlib.ExitStack() as stack, _together(folder, group, command):
+        group.agree(_claim(folder, new, stack, command) if group.main else None)
         if folder.status == "done":  # by another process, just before this one had the folder
             return folder.json("result.json")
-        with _disk(folder), flush_denormal(config.settings.flush_denormal):
+        with _disk(folder, command), flush_denormal(config.settings.flush_denormal):
             loop = Loop(config, folder, data, hardware, group, show, observe)
             stack.callback(loop.close)
             return loop.run()
 
 
-def _claim(folder: RunFolder, new: bool, stack: contextlib.ExitStack) -> LabError | None:
+def _claim(folder: RunFolder, new: bool, stack: contextlib.ExitStack, command: str) -> LabError | None:
     """Take the folder for this process alone; what is wrong with it, if anything."""
     import filelock
 
     if new and folder.status not in ("empty", "failed"):
-        return LabError(
-            f"{folder.path}: holds a run already ({folder.status}); go on with: mollifier resume {folder.path}"
-        )
+        return LabError(f"{folder.path}: holds a run already ({folder.status}); go on with: {command}")
     folder.path.mkdir(parents=True, exist_ok=True)
     try:
         stack.enter_context(filelock.FileLock(folder.path / ".lock", timeout=0))
@@ -118,7 +120,19 @@ def _claim(folder: RunFolder, new: bool, stack: contextlib.ExitStack) -> LabErro
 
 
 @contextlib.contextmanager
-def _disk(folder: RunFolder) -> Iterator[None]:
+def _together(folder: RunFolder, group: Group, command: str) -> Iterator[None]:
+    """A process that was killed ends the others with a word about how to go on."""
+    try:
+        yield
+    except RuntimeError as error:  # Gloo's are plain ones
+        lost = type(error).__name__.startswith("Dist") or any(word in str(error) for word in BROKEN)
+        if group.size == 1 or not lost:
+            raise
+        raise LabError(f"{folder.path}: {LOST}. Go on with: {command}") from error
+
+
+@contextlib.contextmanager
+def _disk(folder: RunFolder, command: str) -> Iterator[None]:
     """A full disk ends a run with a word about what is safe."""
     try:
         yield
@@ -126,6 +140,5 @@ def _disk(folder: RunFolder) -> Iterator[None]:
         if error.errno not in FULL:
             raise
         raise LabError(
-            f"{folder.path}: {error.strerror}; the last good checkpoint is kept. "
-            f"Make room, then go on with: mollifier resume {folder.path}"
+            f"{folder.path}: {error.strerror}; the last good checkpoint is kept. Make room, then go on with: {command}"
         ) from error

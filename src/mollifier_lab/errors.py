@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
@@ -19,6 +18,8 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     >>> did_you_mean("paritty", ["parity", "ptb"])
     " (did you mean 'parity'?)"
     """
+    import difflib  # here: what only an error needs
+
     near = difflib.get_close_matches(given, list(known), n=2, cutoff=0.5)
     return f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
 

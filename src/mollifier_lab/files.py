@@ -28,6 +28,9 @@ def atomic(path: Path) -> Iterator[Path]:
     try:
         yield part
         settle(part, path)
+    except OSError as error:  # a full disk: the system says it of a number, not of a name
+        error.filename = error.filename or str(path)
+        raise
     finally:
         part.unlink(missing_ok=True)
 

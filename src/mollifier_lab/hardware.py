@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from dataclasses import dataclass
+import threading
+import time
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mollifier_lab.errors import LabError
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+
+MOST = max(64, os.cpu_count() or 1)  # threads or processes: far more end in a crash of the system's, not in an error
+
+GRACE = 5.0  # seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +41,27 @@ class Hardware:
     tensorboard: bool = True
     """Events for TensorBoard, if it is installed."""
 
+    def __post_init__(self) -> None:
+        check_threads(self.threads)
+        for name, most in (("devices", MOST), ("nodes", 10_000)):
+            if not 1 <= getattr(self, name) <= most:
+                raise LabError(f"{name}={getattr(self, name)}: expected a whole number from 1 to {most}")
+
+    def flags(self) -> list[str]:
+        """What must be said on the command line to get it again.
+
+        >>> Hardware(devices=2, precision="64-true", tensorboard=False).flags()
+        ['--devices', '2', '--precision', '64-true', '--no-tensorboard']
+        """
+        words: list[str] = []
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value is False:
+                words.append(f"--no-{each.name}")
+            elif value != each.default:
+                words += [f"--{each.name}", str(value)]
+        return words
+
     def fabric(self) -> Fabric:
         """Fabric, not launched yet."""
         import torch
@@ -51,6 +81,51 @@ class Hardware:
             )
         except (ValueError, RuntimeError, TypeError) as error:
             raise LabError(f"{self}: {error}") from error
+
+
+def check_threads(threads: int) -> None:
+    """Refuse a number of threads that the system would not survive.
+
+    Raises:
+        LabError: If it is below 0 or too large.
+    """
+    if not 0 <= threads <= MOST:
+        raise LabError(f"threads={threads}: expected a whole number from 0 (torch decides) to {MOST}")
+
+
+def resume_command(path: Path, data: Path | None, hardware: Hardware) -> str:
+    """The command that goes on with a run as it was started, ready for a shell.
+
+    >>> resume_command(Path("my runs/a"), Path("data"), Hardware(threads=2))
+    "mollifier resume 'my runs/a' --data data --threads 2"
+    """
+    words = ["mollifier"]
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        words = ["torchrun", "--nproc-per-node", os.environ.get("LOCAL_WORLD_SIZE", "1"), "-m", "mollifier_lab"]
+        if (nodes := os.environ.get("GROUP_WORLD_SIZE", "1")) != "1":
+            words[1:1] = ["--nnodes", nodes]
+    words += ["resume", str(path), *(["--data", str(data)] if data is not None else []), *hardware.flags()]
+    return shlex.join(words)
+
+
+def watch_ranks(message: str) -> None:
+    """Let the first process say a word before Fabric kills it, and all others, because one of them has died.
+
+    Fabric's own watcher does so in silence, and a process that waits for a dead one can not speak for itself.
+    """
+    for thread in threading.enumerate():
+        if thread.name == "child-process-observer" and hasattr(thread, "_child_processes"):
+            watcher: Any = thread
+            children, watcher._sleep_period = watcher._child_processes, 1
+
+            def end(children: Any = children) -> None:
+                time.sleep(GRACE)  # it may speak for itself meanwhile, and be gone
+                for child in children:
+                    child.kill()
+                print(f"error: {message}", file=sys.stderr, flush=True)
+                os._exit(2)
+
+            watcher._terminate_all = end
 
 
 def _import_fabric() -> type[Fabric]:

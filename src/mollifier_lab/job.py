@@ -40,9 +40,9 @@ class Job:
         """How often workers of that pool have started it without coming to an end."""
         try:
             words = self.lock.read_text().split()
-        except OSError:
+        except (OSError, ValueError):
             return 0
-        return int(words[1]) if len(words) == 2 and words[0] == token else 0
+        return int(words[1]) if len(words) == 2 and words[0] == token and words[1].isdecimal() else 0
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Task:
             except (Interrupted, KeyboardInterrupt):
                 return Outcome(job, "interrupted")
             except OSError as error:  # of the lock, or of failure.txt: the folder can not be written
-                return Outcome(job, "failed", str(error), curable=True)
+                return Outcome(job, "failed", str(error) if error.filename else f"{job.path}: {error}", curable=True)
 
     def _locked(self, job: Job) -> Outcome:
         folder = RunFolder(job.path)

@@ -19,8 +19,9 @@ from mollifier_lab.data.sums import check_data
 from mollifier_lab.environment import environment
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.files import write_atomically
+from mollifier_lab.fits import check_state, load_optimizer
 from mollifier_lab.group import Converted, Group
-from mollifier_lab.hardware import Hardware
+from mollifier_lab.hardware import Hardware, resume_command
 from mollifier_lab.identity import compare, identity, log_resumption, recorded
 from mollifier_lab.optimizers import make_optimizer
 from mollifier_lab.outlook import outlook
@@ -70,6 +71,7 @@ class Loop:
             group,
             observe,
         )
+        self.resume_command = resume_command(folder.path, data, hardware)
         self.device = group.fabric.device
         if self.settings.batch % group.size:
             raise LabError(f"batch={self.settings.batch}: expected a multiple of the {group.size} processes")
@@ -83,6 +85,8 @@ class Loop:
         self.divergence: str | None = None
         self.first_loss = self.valid_loss = math.nan
         self.lr = -1.0
+        self.differs: list[str] = []
+        self.saved: list[str] = []
         lengths, problems = self._restore()
         self.records = Records(folder.path, lengths, hardware.tensorboard, self.update) if group.main else None
         title = f"{config.task}, {config.title}, seed {config.seed}"
@@ -125,7 +129,7 @@ class Loop:
                 if self._asked(stop):
                     self._save()
                     raise Interrupted(
-                        f"stopped at update {self.update} of {self.total}, saved; go on with: mollifier resume {self.folder.path}"
+                        f"stopped at update {self.update} of {self.total}, saved; go on with: {self.resume_command}"
                     )
             if self.divergence is not None and self.shown:
                 self.progress.say(f"diverged: {self.divergence}")
@@ -251,64 +255,77 @@ class Loop:
             "identity": self.identity,
             "plain": {name: getattr(self, name) for name in PLAIN},
         }
-        checkpoint.save(self.folder.path / "checkpoints", self.update, state)
+        checkpoint.save(self.folder.path / "checkpoints", self.update, state, self._announce)
+
+    def _announce(self, name: str) -> None:
+        """Seal what is written so far, with the name of a checkpoint before it is there: one that a kill leaves behind is known, too."""
+        self.saved = [*self.saved, name][-1 - checkpoint.KEEP :]
         self._seal()
 
     def _seal(self, **more: tuple[int, str]) -> None:
         """Checksums of all that is written so far."""
-        seal.write(self.folder.path, {**seal.sums(self.folder.path, SEALED), **more})
+        seal.write(self.folder.path, {**seal.sums(self.folder.path, SEALED), **more}, self.saved)
 
     def _restore(self) -> tuple[list[int] | None, list[str]]:
         """Go on from the last good checkpoint, or begin; the lengths of the records, and what was wrong with newer checkpoints."""
-        saved = checkpoint.load(self.folder.path / "checkpoints", self.config.to_json())
+        path, main = self.folder.path, self.group.main
+        self.saved = seal.checkpoints(path)
+        saved = checkpoint.load(path / "checkpoints", self.config.to_json(), self._take_over, self.saved)
         if saved is None:
-            if self.group.main:
-                (self.folder.path / seal.NAME).unlink(missing_ok=True)
+            if main:
+                (path / seal.NAME).unlink(missing_ok=True)
+                self.saved = []
                 self.folder.write("config.json", self.config.to_json())
                 found = environment(self.device, self.group.size) | {"identity": self.identity}
                 self.folder.write("environment.json", json.dumps(found, indent=2) + "\n")
             return None, []
-        state, size = saved.state, self.group.size
-        if len(state["ranks"]) != size:
-            raise LabError(
-                f"{saved.path}: of {len(state['ranks'])} processes, these are {size}; resume it with as many"
-            )
-        problems, lengths = list(saved.problems), list(state["lengths"])
+        self.saved = [*(name for name in self.saved if name != saved.path.name), saved.path.name]
+        if self.finished_at is not None:
+            self._rest()
+        problems, lengths = list(saved.problems), list(saved.state["lengths"])
+        if damaged := seal.check_rows(path, saved.state.get("sums", {})):  # of the clock: no part of the result
+            lengths[1] = 0
+            problems.append(f"{path}: {seal.describe(damaged)}; its times so far are lost")
+        problems += [f"{path}: {each}; the last digits may differ from an uninterrupted run" for each in self.differs]
+        if main:
+            log_resumption(path, saved.update, self.differs, self.identity)
+            # the rows are cut next: the seal must not promise more than will be left
+            if (path / seal.NAME).exists():
+                cut = dict(zip(seal.GROWING, lengths, strict=True))
+                seal.write(path, seal.sums(path, SEALED, cut), self.saved)
+        self.identity = saved.state.get("identity", self.identity)
+        return lengths, problems
+
+    def _take_over(self, saved: checkpoint.Checkpoint) -> None:
+        """All that a checkpoint holds. A `LabError` tells why the run can not go on like this, any other that the checkpoint is none of this run."""
+        state, path = saved.state, self.folder.path
+        seal.refuse(path, ("config.json", "environment.json"))
         before = state.get("identity")
         if before is None:  # a run of the version before
             before = recorded(self.folder.json("environment.json"), self.annealer is not None)
-        differs = compare(before, self.identity, self.folder.path)
-        damaged = seal.check_rows(self.folder.path, state.get("sums", {}))
+            if len(state["ranks"]) != self.group.size:
+                raise LabError(
+                    f"{saved.path}: of {len(state['ranks'])} processes, these are {self.group.size}; resume it with as many"
+                )
+        elif before != self.folder.json("environment.json").get("identity"):
+            raise ValueError("made under other conditions than the run was started with")
+        self.differs = compare(before, self.identity, path)
+        check_state(state, saved.update, self.model)
+        damaged = seal.check_rows(path, state.get("sums", {}))
         if "metrics.jsonl" in damaged:
-            raise LabError(
-                f"{self.folder.path}: {seal.describe(damaged)}; restore it, or remove the folder to make the run again"
-            )
-        if damaged:  # of the clock: no part of the result
-            lengths[1] = 0
-            problems.append(f"{self.folder.path}: {seal.describe(damaged)}; its times so far are lost")
-        problems += [f"{self.folder.path}: {each}; the last digits may differ from an uninterrupted run" for each in differs]  # fmt: skip
-        if self.group.main:
-            log_resumption(self.folder.path, saved.update, differs, self.identity)
-            # the rows are cut next: the seal must not promise more than will be left
-            if (self.folder.path / seal.NAME).exists():
-                cut = dict(zip(seal.GROWING, lengths, strict=True))
-                seal.write(self.folder.path, seal.sums(self.folder.path, SEALED, cut))
-        self.identity = state.get("identity", self.identity)
+            raise LabError(f"{path}: {seal.describe(damaged)}; restore it, or remove the folder to make the run again")
         mine = state["ranks"][self.group.rank]
         self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        load_optimizer(self.optimizer, state["optimizer"])
         if self.annealer is not None:
             self.annealer.load_state_dict(state["annealer"])
         self.task.load_state_dict(mine["task"])
         for name in PLAIN:
             setattr(self, name, state["plain"][name])
-        if self.finished_at is not None:
-            self._rest()
         self.loss_sum = mine["loss_sum"].to(self.device)
         torch.set_rng_state(mine["rng"])
         if mine["cuda"] is not None:
             torch.cuda.set_rng_state(mine["cuda"], self.device)
-        return lengths, problems
 
     def _end(self) -> Row:
         """The plain network's metrics, its weights, and, last of all, the result."""

@@ -10,6 +10,8 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import threading
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +22,11 @@ import joblib  # type: ignore[import-untyped]
 
 from mollifier_lab.backends import Backend, opened
 from mollifier_lab.errors import Interrupted, LabError
+from mollifier_lab.hardware import MOST, check_threads
 from mollifier_lab.job import Job, Outcome, Task
 from mollifier_lab.signals import Stop
+
+WATCH = 1.0  # seconds between two looks whether the parent is still there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +50,10 @@ class Pool:
     show: bool = True
 
     def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise LabError(f"workers={self.workers}: expected a whole number >= 1")
-        if self.threads < 0:
-            raise LabError(f"threads={self.threads}: expected a whole number >= 0")
+        most = MOST if self.backend == "loky" else 10_000
+        if not 1 <= self.workers <= most:
+            raise LabError(f"workers={self.workers}: expected a whole number from 1 to {most}")
+        check_threads(self.threads)
         if self.address is not None and self.backend == "loky":
             raise LabError(f"address={self.address!r} without a cluster: expected backend dask or ray beside it")
         if self.backend == "ray" and self.workers == 1:
@@ -142,4 +147,13 @@ def _own_group() -> None:
     """In a new worker: Ctrl-C reaches the parent alone, which passes it on, once; a worker without a run has nothing to save."""
     if hasattr(os, "setpgrp"):
         os.setpgrp()
+    # not prctl's PR_SET_PDEATHSIG: it counts the thread that started the worker as the parent, and loky's threads come and go
+    threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True, name="parent").start()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _die_with(parent: int) -> None:
+    """End this process soon after its parent, however that ended: nobody waits for the run any more, and its checkpoint is there."""
+    while os.getppid() == parent:
+        time.sleep(WATCH)
+    os._exit(1)

@@ -23,6 +23,11 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _whole_lines(path: Path) -> int:
+    """Bytes up to the end of the last whole line."""
+    return path.read_bytes().rfind(b"\n") + 1
+
+
 class Records:
     """Appends rows; `lengths` tells a checkpoint how long the files are, and a resumed run cuts them to that."""
 
@@ -31,7 +36,9 @@ class Records:
         for name, length in zip(FILES, lengths or [0] * len(FILES), strict=True):
             path = folder / name
             path.touch()
-            if path.stat().st_size < length:
+            if path.stat().st_size < length and name == "clock.jsonl":
+                length = _whole_lines(path)  # no part of the result: what is left of it goes on
+            elif path.stat().st_size < length:
                 raise LabError(
                     f"{path}: {path.stat().st_size} bytes, the checkpoint was made when it had {length}; restore it"
                 )

@@ -25,13 +25,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from mollifier_lab.errors import LabError
 from mollifier_lab.files import write_atomically
+from mollifier_lab.json_files import is_number, is_whole, parse, read_object, read_text
 from mollifier_lab.settings import RunConfig
 
 Status = Literal["empty", "started", "failed", "done"]
@@ -40,6 +40,7 @@ WANTED = "wanted.json"
 # what numbers depend on beside the config, see `mollifier_lab.identity`: the result itself, or its last digits alone
 ESSENTIAL = ("precision", "ranks", "device", "kernels", "data")
 INCIDENTAL = ("threads", "torch", "mollifier", "deterministic")
+DAMAGED = "this is damaged: restore the file, or remove the run's folder and make it again"
 SEARCH = "search.json"  # in the folder of a search, see `mollifier_lab.search`
 
 
@@ -69,30 +70,88 @@ class RunFolder:
             LabError: If this is no folder of a run.
         """
         unbuilt = self.status == "failed" and not (self.path / "config.json").exists()
+        name = WANTED if unbuilt else "config.json"
         try:
-            return RunConfig.from_json((self.path / (WANTED if unbuilt else "config.json")).read_text())
+            text = read_text(self.path / name)
         except FileNotFoundError:
             raise LabError(
                 f"{self.path}: no run here (config.json is missing); start one with mollifier train"
             ) from None
+        try:
+            return RunConfig.from_json(text)
         except LabError as error:
-            raise LabError(f"{self.path}/config.json: {error}") from None
+            raise LabError(f"{self.path / name}: {error}") from None
 
     def rows(self, name: Literal["metrics.jsonl", "clock.jsonl"] = "metrics.jsonl") -> list[Row]:
-        """The rows so far; a last line that is not whole yet is left out."""
+        """The rows so far; a last line that is not whole yet is left out.
+
+        Raises:
+            LabError: If a row is not what a run writes.
+        """
+        path = self.path / name
         try:
-            text = (self.path / name).read_text()
+            lines = read_text(path, limit=None).split("\n")[:-1]
         except FileNotFoundError:
             return []
-        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        rows = [_row(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
+        if name == "clock.jsonl":
+            for number, row in enumerate(rows, start=1):
+                if not is_number(row.get("seconds")):
+                    raise LabError(f"{path}, line {number}: seconds: expected a number; {DAMAGED}")
+        return rows
 
     def json(self, name: Literal["result.json", "environment.json"]) -> Row:
-        """A whole file; empty if it is not there."""
+        """A whole file; empty if it is not there.
+
+        Raises:
+            LabError: If it is not what a run writes.
+        """
+        path = self.path / name
         try:
-            found: Row = json.loads((self.path / name).read_text())
+            found = read_object(path)
         except FileNotFoundError:
             return {}
+        if name == "result.json":
+            _check_result(found, str(path))
         return found
+
+
+def _row(line: str, what: str) -> Row:
+    """A row as a run writes it."""
+    row: Row = parse(line, what)
+    if not isinstance(row, dict) or not is_whole(row.get("update")) or row["update"] < 0:
+        raise LabError(f"{what}: expected an object with a whole number as its update; {DAMAGED}")
+    levels = row.get("levels", [])
+    if not isinstance(levels, list) or not all(map(is_number, levels)):
+        raise LabError(f"{what}: levels: expected a list of numbers; {DAMAGED}")
+    return row
+
+
+def _check_result(found: Row, what: str) -> None:
+    """Is it a result as a run writes it?"""
+    annealing = found.get("annealing")
+    levels = annealing.get("levels") if isinstance(annealing, dict) else []
+    for name, expected, good in (
+        ("updates", "a whole number", is_whole(found.get("updates"))),
+        ("seconds", "a number", is_number(found.get("seconds"))),
+        ("final", "an object of numbers", _is_metrics(found.get("final"))),
+        ("best", "an object of numbers", _is_metrics(found.get("best", {}))),
+        ("diverged", "true or false", isinstance(found.get("diverged"), bool)),
+        ("divergence", "a text or null", isinstance(found.get("divergence", ""), str | None)),
+        ("other_data", "a list of texts", _is_texts(found.get("other_data", []))),
+        ("annealing", "an object or null", isinstance(annealing, dict | None)),
+        ("annealing", "levels that are numbers", isinstance(levels, list) and all(map(is_number, levels))),
+    ):
+        if not good:
+            raise LabError(f"{what}: {name}: expected {expected}; {DAMAGED}")
+
+
+def _is_metrics(value: object) -> bool:
+    return isinstance(value, dict) and all(each is None or is_number(each) for each in value.values())
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
 def find_runs(folder: str | Path) -> list[RunFolder]:

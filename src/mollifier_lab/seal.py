@@ -24,6 +24,7 @@ from typing import Any
 
 from mollifier_lab.errors import LabError
 from mollifier_lab.files import write_atomically
+from mollifier_lab.json_files import read_object
 
 NAME, FORMAT = "seal.json", 1
 GROWING = ("metrics.jsonl", "clock.jsonl")
@@ -41,21 +42,31 @@ def sums(folder: Path, names: Iterable[str], lengths: Mapping[str, int] | None =
     return {name: of((folder / name).read_bytes()[: cut.get(name)]) for name in names if (folder / name).is_file()}
 
 
-def write(folder: Path, found: Sums) -> Sums:
-    """Write the seal."""
-    write_atomically(folder / NAME, json.dumps({"format": FORMAT, "files": found}, indent=2).encode() + b"\n")
+def write(folder: Path, found: Sums, checkpoints: Iterable[str] = ()) -> Sums:
+    """Write the seal: the sums, and the names of the checkpoints, which hold their own."""
+    facts = {"format": FORMAT, "files": found, "checkpoints": list(checkpoints)}
+    write_atomically(folder / NAME, json.dumps(facts, indent=2).encode() + b"\n")
     return found
+
+
+def checkpoints(folder: Path) -> list[str]:
+    """The names of the checkpoints that the run has saved; empty if that is not known."""
+    try:
+        found = read_object(folder / NAME).get("checkpoints")
+    except (LabError, OSError):
+        return []
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
 
 def damage(folder: Path) -> dict[str, str]:
     """Find what is wrong with the files of a run, by name; empty if all is well, or nothing is known of it."""
     done = (folder / "result.json").exists()  # before the seal is read: it is written before the result
     try:
-        found = json.loads((folder / NAME).read_text())["files"]
+        found = read_object(folder / NAME)["files"]
         known: Sums = {str(name): (int(length), str(digest)) for name, (length, digest) in found.items()}
     except FileNotFoundError:
         return {NAME: "missing"} if done and _sealed(folder) else {}
-    except (ValueError, KeyError, TypeError, AttributeError, OSError):
+    except (LabError, ValueError, KeyError, TypeError, AttributeError, OSError):
         return {NAME: "can not be read"}
     problems = {}
     for name, expected in known.items():
@@ -68,13 +79,18 @@ def damage(folder: Path) -> dict[str, str]:
     return problems
 
 
-def refuse(folder: Path) -> None:
+def refuse(folder: Path, names: Iterable[str] = ()) -> None:
     """Refuse a run that is damaged.
+
+    Args:
+        folder: The run's.
+        names: The files that matter; all by default.
 
     Raises:
         LabError: With all that is wrong.
     """
-    if found := damage(folder):
+    wanted = tuple(names)
+    if found := {name: problem for name, problem in damage(folder).items() if not wanted or name in wanted}:
         raise LabError(
             f"{folder}: {describe(found)}; restore what is damaged, or remove the folder to make the run again"
         )
@@ -108,6 +124,6 @@ def _problem(path: Path, expected: tuple[int, str], grows: bool) -> str:
 def _sealed(folder: Path) -> bool:
     """Does the result say that there was a seal?"""
     try:
-        return json.loads((folder / "result.json").read_text()).get("sealed") is True
-    except (ValueError, AttributeError, OSError):
+        return read_object(folder / "result.json").get("sealed") is True
+    except (LabError, OSError):
         return False

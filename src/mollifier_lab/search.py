@@ -30,7 +30,7 @@ from mollifier_lab.methods import method_for
 from mollifier_lab.pool import Pool
 from mollifier_lab.runs import SEARCH, RunFolder
 from mollifier_lab.settings import KNOBS, TASKS, Range, RunConfig
-from mollifier_lab.study import check_folders, describe, how_far, run_missing
+from mollifier_lab.study import MANY, check_folders, describe, how_far, run_missing
 from mollifier_lab.trials import End, end, open_trials, without_password
 from mollifier_lab.variants import Changes, parse_changes, show as as_word
 
@@ -111,8 +111,8 @@ def search(
     out = Path(out).resolve()
     common = parse_changes(changes, task)
     space = search_space(task, method, common)
-    if trials < 1:
-        raise LabError(f"trials={trials}: expected a whole number >= 1")
+    if not 1 <= trials <= MANY:
+        raise LabError(f"trials={trials}: expected a whole number from 1 to {MANY}")
     pool = Pool(data=data and Path(data).resolve(), workers=workers, backend=backend, address=address, threads=threads, show=show)  # fmt: skip
     jobs = [
         Job(replace(RunConfig.make(task, method, seed, preset, **{**common, **draw(space, seed, number)}), trial=True, other_data=allow_other_data), out / f"trial-{number:04d}")
@@ -151,6 +151,7 @@ def search(
                 backend=backend, address=address, threads=threads, allow_other_data=allow_other_data,
             )  # fmt: skip
             raise Interrupted(f"{how_far(jobs, address)}. Go on with: {command}") from None
+        record.check(jobs, url)
         RunFolder(out).write("trials.csv", record.csv())
         best = _best(out, record.all[:trials], jobs)
         told["best"] = {"trial": best.number, "metric": best.metric, "value": best.value, "outcomes": best.trials}

@@ -24,6 +24,7 @@ from pathlib import Path
 from mollifier_lab.backends import Backend
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.job import Job, Outcome, different
+from mollifier_lab.json_files import read_object
 from mollifier_lab.pool import Pool
 from mollifier_lab.report.formats import show_metric, show_seconds, show_unfinished, title
 from mollifier_lab.runs import RunFolder
@@ -31,6 +32,7 @@ from mollifier_lab.tuned import Tuned
 from mollifier_lab.variants import Changes, Variant, parse_changes, parse_variants, show as as_word
 
 FORMAT = 1
+MANY = 10_000  # runs or trials of one command: more are a slip of the finger
 SEARCH_SEED = 1000  # of a search before a comparison: none of the seeds that are compared
 
 
@@ -168,6 +170,8 @@ def seed_list(seeds: int | Sequence[int]) -> list[int]:
     Raises:
         LabError: If there is none, one twice, or one below 0.
     """
+    if isinstance(seeds, int) and seeds > MANY:
+        raise LabError(f"seeds={seeds}: expected at most {MANY}")
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
         raise LabError(f"seeds={seeds}: expected at least one, each once, and none below 0")
@@ -249,12 +253,12 @@ def _check(out: Path, task: str) -> None:
     """Is the folder free for a comparison of that task?"""
     path = out / "study.json"
     try:
-        found = json.loads(path.read_text())["task"]
+        found = read_object(path).get("task")
     except FileNotFoundError:
         return
-    except (ValueError, KeyError, TypeError) as error:
-        raise LabError(
-            f"{path} is not of a comparison ({error!r}); name another folder (--out), or remove it"
-        ) from None
+    except LabError as error:
+        raise LabError(f"{error}; it is not of a comparison: name another folder (--out), or remove it") from None
+    if not isinstance(found, str):
+        raise LabError(f"{path} is not of a comparison (no task); name another folder (--out), or remove it")
     if found != task:
         raise LabError(f"{out} holds a comparison of task {found!r}, wanted is {task!r}; name another folder (--out)")

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import math
+import sqlite3
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -53,10 +54,23 @@ class Trials:
             if not outcome.curable:
                 self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
             return
-        seal.refuse(outcome.job.path)
-        result = RunFolder(outcome.job.path).json("result.json")
-        value = result["final"][outcome.job.config.settings.curve]
-        self._study.tell(number, math.inf if result["diverged"] or value is None else value, skip_if_finished=True)
+        self._study.tell(number, value_of(outcome.job), skip_if_finished=True)
+
+    def check(self, jobs: list[Job], url: str) -> None:
+        """Hold the record against the runs themselves: a database has no checksums.
+
+        Raises:
+            LabError: If a run is damaged, or the record says another thing of it.
+        """
+        for job, trial in zip(jobs, self.all, strict=False):
+            if RunFolder(job.path).status != "done":
+                continue
+            drawn = {name: getattr(job.config.settings, name) for name in trial.params}
+            if trial.params != drawn or (trial.state.is_finished() and trial.value != value_of(job)):
+                raise LabError(
+                    f"storage {without_password(url)}: damaged: of trial {trial.number} it says another thing than {job.path}; "
+                    "restore it, or remove it: it is made again from the trials"
+                )
 
     def csv(self) -> str:
         """A row a trial."""
@@ -69,6 +83,18 @@ class Trials:
             value = trial.value if end(trial) == "done" else ""
             table.writerow([trial.number, end(trial), value, *map(trial.params.get, names), trial.user_attrs["folder"]])
         return text.getvalue()
+
+
+def value_of(job: Job) -> float:
+    """The value of a trial that is done: infinite if it diverged.
+
+    Raises:
+        LabError: If its records are damaged.
+    """
+    seal.refuse(job.path)
+    result = RunFolder(job.path).json("result.json")
+    value = result["final"].get(job.config.settings.curve)
+    return math.inf if result["diverged"] or value is None else float(value)
 
 
 def end(trial: FrozenTrial) -> End:
@@ -100,7 +126,8 @@ def open_trials(url: str, name: str, facts: dict[str, Any]) -> Iterator[Trials]:
         storage = optuna.storages.RDBStorage(url)
         study = optuna.create_study(storage=storage, study_name=name, load_if_exists=True)
     except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.OptunaError, ImportError, RuntimeError) as error:
-        raise LabError(f"storage {without_password(url)}: {error}") from error
+        why = " ".join(str(error.__cause__ or error).split())
+        raise LabError(f"storage {without_password(url)}: {why[:300]}") from error
     try:
         there = study.user_attrs.get("search", facts)
         names = [name for name in {**there, **facts} if there.get(name) != facts.get(name)]
@@ -112,6 +139,9 @@ def open_trials(url: str, name: str, facts: dict[str, Any]) -> Iterator[Trials]:
             )
         study.set_user_attr("search", facts)
         yield Trials(study)
+    except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.OptunaError, sqlite3.Error) as error:
+        why = " ".join(str(error.__cause__ or error).split())  # a full disk, or a damaged file
+        raise LabError(f"storage {without_password(url)}: {why[:300]}; the trials themselves are kept") from error
     finally:
         storage.remove_session()
         storage.engine.dispose()

@@ -16,6 +16,7 @@ from typing import Any
 
 from mollifier_lab.errors import LabError
 from mollifier_lab.files import write_atomically
+from mollifier_lab.json_files import is_number, is_whole, read_object
 from mollifier_lab.settings import Range
 
 NAME, FORMAT = "tuned.json", 1
@@ -65,12 +66,42 @@ class Tuned:
         """
         path = folder / NAME
         try:
-            found = json.loads(path.read_text())
+            found = read_object(path)
             if found.pop("format") != FORMAT:
                 raise ValueError(f"expected format {FORMAT}")
             found["ranges"] = {name: tuple(each) for name, each in found["ranges"].items()}
-            return cls(**found)
+            return checked(cls(**found))
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (LabError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise LabError(f"{path}: not understood ({error!r}); remove it, or make the study again") from None
+
+
+def checked(found: Tuned) -> Tuned:
+    """What was read from a file, if its parts are of the right types.
+
+    Raises:
+        ValueError: If one is not.
+    """
+    for name, good in (
+        ("method", isinstance(found.method, str)),
+        ("trials", is_whole(found.trials)),
+        ("ranges", all(_is_range(each) for each in found.ranges.values())),
+        ("chosen", isinstance(found.chosen, dict) and all(map(is_number, found.chosen.values()))),
+        ("metric", isinstance(found.metric, str)),
+        ("value", found.value is None or is_number(found.value)),
+        ("changes", isinstance(found.changes, dict)),
+        ("outcomes", isinstance(found.outcomes, dict) and all(map(is_whole, found.outcomes.values()))),
+    ):
+        if not good:
+            raise ValueError(f"{name}={getattr(found, name)!r:.100}")
+    return found
+
+
+def _is_range(value: object) -> bool:
+    return (
+        isinstance(value, tuple)
+        and len(value) == 3
+        and all(map(is_number, value[:2]))
+        and value[2] in ("log", "linear")
+    )

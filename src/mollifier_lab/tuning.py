@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from mollifier_lab.errors import Interrupted, LabError
+from mollifier_lab.json_files import read_object, read_text
 from mollifier_lab.runs import SEARCH, RunFolder
 from mollifier_lab.search import AllDiverged, search, search_space
 from mollifier_lab.settings import TASKS, RunConfig
 from mollifier_lab.study import SEARCH_SEED, compare, study_command
-from mollifier_lab.tuned import Tuned
+from mollifier_lab.tuned import Tuned, checked
 from mollifier_lab.variants import Changes, Variant, parse_changes, parse_variants
 
 
@@ -170,17 +170,22 @@ def found_best(path: str | Path, task: str) -> Tuned:
     """
     path = Path(path)
     try:
-        config = RunConfig.from_json(path.read_text())
-        told = json.loads((path.parent / SEARCH).read_text())
-        names, trials, changes, best = told["drawn"], int(told["trials"]), dict(told["changes"]), told["best"]
+        config = RunConfig.from_json(read_text(path))
+        told = read_object(path.parent / SEARCH)
+        names, best = told["drawn"], told["best"]
         values = {name: float(getattr(config.settings, name)) for name in names}
+        ranges = {name: tuple(each) for name, each in names.items()}
+        found = checked(
+            Tuned(config.method, told["trials"], ranges, values, best["metric"], best["value"], told["changes"], best["outcomes"])
+        )  # fmt: skip
     except FileNotFoundError as error:
         raise LabError(
             f"{path}: {error.filename} is not there; expected the best.json of `mollifier search`, with its {SEARCH} beside it"
         ) from None
+    except LabError as error:
+        raise LabError(f"{path}: not what `mollifier search` writes ({error})") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LabError(f"{path}: not what `mollifier search` writes ({error!r})") from None
+        raise LabError(f"{path}: not what `mollifier search` writes ({error!r:.200})") from None
     if config.task != task:
         raise LabError(f"{path}: of task {config.task!r}, wanted is {task!r}")
-    ranges = {name: tuple(each) for name, each in names.items()}
-    return Tuned(config.method, trials, ranges, values, best["metric"], best["value"], changes, best["outcomes"])
+    return found

@@ -83,7 +83,10 @@ def test_studies_are_run_and_those_without_data_skipped(
     )
     assert (first.lr, first.k) == (again.lr, again.k)
     command = json.loads((tmp_path / "out/parity/parity-1000/study.json").read_text())["command"]
-    assert command == f"mollifier reproduce parity-1000 --smoke --out {tmp_path / 'out'}"
+    assert (
+        command
+        == f"mollifier reproduce parity-1000 --smoke --out {tmp_path / 'out'} --data {tmp_path / 'none'} --workers 1"
+    )
     assert main(["reproduce", "ptb-2", *words]) == 2
     assert "mollifier data ptb" in capsys.readouterr().err
     assert main(["reproduce", "parity-100"]) == 2

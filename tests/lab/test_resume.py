@@ -140,7 +140,10 @@ def test_a_signal_saves_and_says_how_to_go_on(config: RunConfig, tmp_path: Path,
     os.kill(child.process.pid or 0, number)
     assert child.wait() == 130
     said = (tmp_path / "said.txt").read_text()
-    assert said.endswith(f"saved; go on with: mollifier resume {tmp_path}")
+    # with the flags that it was started with, also that of the data
+    assert said.endswith(
+        f"saved; go on with: mollifier resume {tmp_path} --data . --accelerator cpu --threads 1 --no-tensorboard"
+    )
     update = int(said.split()[3])
     assert max(checkpoints(tmp_path)).startswith(f"update-{update:09d}"), (
         "the checkpoint is not that of the last update"

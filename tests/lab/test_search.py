@@ -141,7 +141,7 @@ def test_the_test_set_plays_no_part(tmp_path: Path, capfd: pytest.CaptureFixture
             "config.json", replace(RunConfig.make("mnist", "plain", **draw(space, 0, number)), trial=True).to_json()
         )
         both = {"valid_error": valid, "test_error": test}
-        result = {"final": both, "best": both, "diverged": False, "seconds": 1.0}
+        result = {"final": both, "best": both, "diverged": False, "seconds": 1.0, "updates": 4}
         folder.write("result.json", json.dumps(result))
     found = search("mnist", "plain", 3, tmp_path)
     assert (found.number, found.metric, found.value) == (1, "valid_error", 0.2)

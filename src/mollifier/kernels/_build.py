@@ -73,7 +73,7 @@ def build() -> Path:
             with _lock(folder / f"{key}.lock"):
                 if not _whole(target):  # another process may have been first
                     _compile(command, target)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home directory
         raise NoKernelsError(f"the cache folder cannot be used: {error}") from error
     return target
 
@@ -104,6 +104,8 @@ def _sum_of(target: Path) -> Path:
 
 def _whole(target: Path) -> bool:
     """Is it there as it was written? To load a file that has lost its end would kill the process."""
+    if target.is_symlink() or _sum_of(target).is_symlink():
+        return False  # not made here: somebody else has put it into a shared folder
     try:
         return _sum_of(target).read_text() == hashlib.sha256(target.read_bytes()).hexdigest()
     except OSError:
@@ -121,8 +123,11 @@ def _compile(command: list[str], target: Path) -> None:
         )
         if done.returncode == 0:
             digest = hashlib.sha256(Path(name).read_bytes()).hexdigest()
-            os.replace(name, target)  # whole or not at all
-            _sum_of(target).write_text(digest)
+            os.replace(name, target)  # whole or not at all, and in place of a link, not through it
+            handle, name = tempfile.mkstemp(suffix=".sha256", dir=target.parent)
+            with open(handle, "w") as file:
+                file.write(digest)
+            os.replace(name, _sum_of(target))
             return
         said = said or done.stderr.strip()[-500:]
         Path(name).unlink(missing_ok=True)
@@ -137,7 +142,8 @@ def _lock(path: Path) -> Iterator[None]:
     except ImportError:
         yield
         return
-    with open(path, "w") as file:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)  # never through a link to another's file
+    with open(handle, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from mollifier_lab.errors import pick
+from mollifier_lab.errors import LabError, pick
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,14 @@ class Figures:
         """Draw and tell the paths."""
         from mollifier import figures
 
+        if not 1 <= self.dpi <= 2000:
+            raise LabError(f"--dpi {self.dpi}: expected a whole number from 1 to 2000")
         for name in self.names:
             pick("figure", name, figures.FIGURES)
         for name in self.names or tuple(figures.FIGURES):
-            print(*figures.save(self.out, [name], self.dpi), flush=True)
+            try:
+                print(*figures.save(self.out, [name], self.dpi), flush=True)
+            except OSError as error:  # a full disk: the system does not say of which file
+                error.filename = error.filename or str(self.out / f"{name}.png")
+                raise
         return 0

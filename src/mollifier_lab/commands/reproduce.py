@@ -69,6 +69,8 @@ class Reproduce:
             study.name,
             *(["--smoke"] if self.smoke else []),
             *(["--out", str(self.out)] if self.out else []),
+            *(["--data", str(self.data)] if self.data else []),
+            *(["--workers", str(self.workers)] if self.workers != CORES else []),
         ]
         print(f"{study.name}: {study.claim}\n{shlex.join(words)}", flush=True)
         common: dict[str, Any] = {

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mollifier_lab.ranks import rank
 from mollifier_lab.report.formats import show_metric, show_seconds, show_unfinished, title
 from mollifier_lab.settings import TASKS
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-
-
-def rank() -> int:
-    """Of this process among those of its run, as torchrun, Slurm or Fabric have set it; 0 in the one that speaks, and there alone."""
-    for names in (("RANK",), ("SLURM_PROCID",), ("NODE_RANK", "LOCAL_RANK")):
-        found = [int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()]
-        if found:
-            return sum(found)
-    return 0
 
 
 def console() -> Console:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from mollifier_lab.errors import LabError, did_you_mean
+from mollifier_lab.json_files import read_object
 from mollifier_lab.settings import FORMAT, Settings, settings_for
 from mollifier_lab.variants import parse_changes
 
@@ -33,13 +33,11 @@ class Start:
             LabError: If it is not there, no JSON object, or says what is not understood.
         """
         try:
-            found = json.loads(path.read_text())
+            found = read_object(path, f"--config {path}")
         except OSError as error:
             raise LabError(f"--config {path}: {error.strerror}") from None
-        except ValueError as error:
-            raise LabError(f"--config {path}: no JSON ({error})") from None
-        if not isinstance(found, dict):
-            raise LabError(f"--config {path}: expected an object, {{...}}")
+        except ValueError as error:  # a name that no file can have
+            raise LabError(f"--config {str(path)!r}: {error}") from None
         if found.pop("format", FORMAT) != FORMAT:
             raise LabError(f"--config {path}: of another format than {FORMAT}, which this version reads")
         kinds = {each.name: type(getattr(cls(), each.name)) for each in fields(cls)}
@@ -49,7 +47,7 @@ class Start:
                     f"--config {path}: {name!r} is not known{did_you_mean(name, kinds)}; expected: {', '.join(kinds)}"
                 )
             if type(value) is not kinds[name]:
-                raise LabError(f"--config {path}: {name}={value!r}: expected {KINDS[kinds[name]]}")
+                raise LabError(f"--config {path}: {name}={value!r:.100}: expected {KINDS[kinds[name]]}")
         return cls(**found)
 
     def begin(self, task: str, preset: str = "") -> Settings:

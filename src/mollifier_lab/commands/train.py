@@ -22,10 +22,11 @@ from mollifier_lab.commands.options import (
     Quiet,
     Task,
 )
-from mollifier_lab.commands.screen import rank, result_line, say, tell_end
+from mollifier_lab.commands.screen import result_line, say, tell_end
 from mollifier_lab.commands.start import Start
 from mollifier_lab.errors import LabError
-from mollifier_lab.hardware import Hardware
+from mollifier_lab.hardware import Hardware, resume_command
+from mollifier_lab.ranks import rank
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings import TASKS, RunConfig
 
@@ -103,7 +104,7 @@ class Train(Generic[S]):
         """Train, unless it is done already."""
         config = self.run_config()
         out = self.out or Path("runs", self.task, self.method, f"seed-{self.seed}")
-        if found := _done_already(RunFolder(out), config):
+        if found := _done_already(RunFolder(out), config, resume_command(out, self.data, self.hardware)):
             say(f"done already: {result_line(self.task, found, out)}")
             return 0
 
@@ -114,7 +115,7 @@ class Train(Generic[S]):
         return 0
 
 
-def _done_already(folder: RunFolder, config: RunConfig) -> dict[str, Any]:
+def _done_already(folder: RunFolder, config: RunConfig, command: str) -> dict[str, Any]:
     """The result of the same run, if it is there.
 
     Raises:
@@ -131,8 +132,7 @@ def _done_already(folder: RunFolder, config: RunConfig) -> dict[str, Any]:
     # not asked in the other processes of a run: the first may have written its config just now
     if folder.status != "done" and rank() == 0:
         raise LabError(
-            f"{folder.path} holds this run already, not done yet; nothing was touched. "
-            f"Go on with it: mollifier resume {folder.path}"
+            f"{folder.path} holds this run already, not done yet; nothing was touched. Go on with it: {command}"
         )
     if folder.status == "done":
         seal.refuse(folder.path)

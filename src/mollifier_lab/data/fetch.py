@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import tempfile
 import time
@@ -77,7 +78,7 @@ def fetch(
 def _sweep(place: Path) -> None:
     """Remove what a killed process left behind a day ago or more; a younger one may still be at work."""
     for stage in place.glob(".fetch-*"):
-        if time.time() - stage.stat().st_mtime > 86_400:
+        if not stage.is_symlink() and time.time() - stage.stat().st_mtime > 86_400:  # a link is not ours
             shutil.rmtree(stage, ignore_errors=True)
 
 
@@ -104,7 +105,7 @@ def _bring(
         raise DataError(
             f"{facts.title}: {', '.join(file.name for file in left)} could not be fetched; nothing was changed.\n  {listed}\n"
             f"Try again later, or get the files by other means, put them into {folder / facts.name} and check them: "
-            f"mollifier data {facts.name} --from {folder}"
+            f"mollifier data {facts.name} --from {shlex.quote(str(folder))}"
         )
 
 

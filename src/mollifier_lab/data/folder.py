@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -29,7 +30,7 @@ class FileReport:
 def cache_folder() -> Path:
     """Where things are kept that can be made again: $MOLLIFIER_CACHE, or the user's cache folder."""
     if asked := os.environ.get("MOLLIFIER_CACHE"):
-        return Path(asked).expanduser()
+        return _expanded(Path(asked))
     return _users_cache()
 
 
@@ -40,15 +41,25 @@ def data_folder(given: Path | None = None) -> Path:
     'here'
     """
     if given is not None:
-        return Path(given).expanduser()
+        return _expanded(Path(given))
     if asked := os.environ.get("MOLLIFIER_DATA"):
-        return Path(asked).expanduser()
+        return _expanded(Path(asked))
     return _users_cache() / "data"
 
 
 def _users_cache() -> Path:
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "mollifier"
+    return (Path(base) if base else _expanded(Path("~/.cache"))) / "mollifier"
+
+
+def _expanded(path: Path) -> Path:
+    """With the home directory for ~."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise DataError(
+            f"{path}: there is no home directory {path.parts[0]}; name a folder: --data, MOLLIFIER_DATA and MOLLIFIER_CACHE"
+        ) from None
 
 
 def locate(name: str, folder: Path, facts: Source | None = None) -> Path:
@@ -109,7 +120,9 @@ def _other(facts: Source, folder: Path) -> Path | None:
         found = sorted({path for pattern in facts.others for path in place.glob(pattern) if path.is_file()})
         if len(found) > 1:
             names = ", ".join(path.name for path in found)
-            raise DataError(f"{facts.title}: {place} holds {names}; name the one to use: --data {found[0]}")
+            raise DataError(
+                f"{facts.title}: {place} holds {names}; name the one to use: --data {shlex.quote(str(found[0]))}"
+            )
         if found:
             return found[0]
     return None

@@ -36,7 +36,7 @@ def load_vectors(path: Path, limit: int | None = None) -> WordVectors:
     """As `read_vectors`, from a copy in the user's cache folder if there is one of a file with these bytes; else the copy is made."""
     key = f"{FORMAT}\n{digest(path, 'sha256')}\n{limit}"
     copy = cache_folder() / "words" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
-    if copy.exists():
+    if copy.exists() and not copy.is_symlink():  # a link in a shared folder is somebody else's
         try:
             with copy.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 return WordVectors(stored["words"].tobytes().decode().split("\n"), stored["vectors"])

@@ -67,10 +67,12 @@ def report(folder: str | Path, out: str | Path | None = None) -> Report:
     if losses := losses_png(tasks):
         pictures["losses.png"] = losses
     contents = {
-        "report.html": page_html(root, tasks, rows, notes, pictures).encode(),
+        "report.html": page_html(root, tasks, rows, notes, pictures).encode(
+            errors="replace"
+        ),  # a path may have any bytes
         **pictures,
-        "table.csv": table_csv(rows).encode(),
-        "curves.csv": curves_csv(found, root).encode(),
+        "table.csv": table_csv(rows).encode(errors="replace"),
+        "curves.csv": curves_csv(found, root).encode(errors="replace"),
     }
     for name, data in contents.items():
         write_atomically(target / name, data)

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from mollifier_lab.errors import LabError
 from mollifier_lab.methods import METHODS
 from mollifier_lab.report import trust
 from mollifier_lab.report.formats import show_unfinished
-from mollifier_lab.runs import Row, RunFolder, Status
+from mollifier_lab.runs import DAMAGED, Row, RunFolder, Status
 from mollifier_lab.settings import TASKS, RunConfig, Settings
 from mollifier_lab.tuned import Tuned
 
@@ -166,17 +166,27 @@ def _read(folder: RunFolder) -> Run:
     if "config.json" in damaged:
         raise LabError(f"{folder.path}: {seal.describe(damaged)}")
     config = folder.config()
-    clock = [] if "clock.jsonl" in damaged else folder.rows("clock.jsonl")
-    seconds = {int(row["update"]): number(row["seconds"]) for row in clock}
+
+    def attempt(name: str, read: Callable[[], Any], otherwise: Any) -> Any:
+        """What cannot be read is damage: the run is shown, by name, and counted nowhere."""
+        try:
+            return read()
+        except (LabError, OSError) as error:
+            damaged.setdefault(
+                name, str(error).removeprefix(str(folder.path / name)).removesuffix(DAMAGED).strip(":;, ")
+            )
+            return otherwise
+
+    clock = [] if "clock.jsonl" in damaged else attempt("clock.jsonl", lambda: folder.rows("clock.jsonl"), [])
+    seconds = {row["update"]: number(row.get("seconds")) for row in clock}
     # an update that was evaluated twice (a run resumed without its last rows) counts as it was last
-    rows = {int(row["update"]): row for row in folder.rows()}
-    result, environment = folder.json("result.json"), folder.json("environment.json")
-    if not isinstance(result, dict) or not isinstance(environment, dict):
-        raise ValueError("result.json and environment.json: expected an object each")
+    rows = {row["update"]: row for row in attempt("metrics.jsonl", folder.rows, [])}
+    result = attempt("result.json", lambda: folder.json("result.json"), {})
+    environment = attempt("environment.json", lambda: folder.json("environment.json"), {})
     failure = _tail(folder) if status == "failed" else ""
     found = Run(folder, config, status, [rows[at] for at in sorted(rows)], seconds, result, environment, failure)
     if status == "done":
-        damaged |= trust.contradictions(found)
+        damaged = trust.contradictions(found) | damaged
     times = damaged.pop("clock.jsonl", "")
     return dataclasses.replace(found, damage=seal.describe(damaged) if damaged else "", lost_times=times)
 

@@ -57,7 +57,7 @@ def _columns(lines: Iterable[dict[str, object]]) -> list[str]:
     """The metrics, and after them the levels in the order of the blocks."""
     names = dict.fromkeys(name for line in lines for name in line if name not in _FIRST)
     levels = [name for name in names if name.startswith("level_")]
-    return [*(name for name in names if name not in levels), *sorted(levels, key=lambda name: int(name[6:]))]
+    return [*(name for name in names if name not in levels), *sorted(levels, key=lambda name: (len(name), name))]
 
 
 def _write(names: list[str], lines: Iterable[dict[str, object]]) -> str:

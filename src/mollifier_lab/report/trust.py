@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from mollifier_lab.errors import LabError
+from mollifier_lab.json_files import parse, read_text
 from mollifier_lab.runs import ESSENTIAL, INCIDENTAL, Row, RunFolder
 
 if TYPE_CHECKING:
@@ -88,9 +90,10 @@ def _show(name: str, facts: Row) -> str:
 def _resumptions(folder: RunFolder) -> list[list[str]]:
     """What differed at each resumption; a log that can not be read is no reason to leave out the run."""
     try:
-        lines = [json.loads(line) for line in (folder.path / "resumptions.jsonl").read_text().splitlines()]
+        path = folder.path / "resumptions.jsonl"
+        lines = [parse(line, str(path)) for line in read_text(path, limit=None).splitlines()]
         return [[str(each) for each in line["differs"]] for line in lines]
     except FileNotFoundError:
         return []
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        return [[f"resumptions.jsonl can not be read: {error!r}"]]
+    except (LabError, ValueError, KeyError, TypeError, OSError) as error:
+        return [[f"resumptions.jsonl can not be read: {error!r:.200}"]]

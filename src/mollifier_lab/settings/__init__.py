@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from mollifier_lab.errors import LabError, did_you_mean, pick
+from mollifier_lab.json_files import is_number, is_whole, parse
 from mollifier_lab.methods import Method, method_for
 from mollifier_lab.settings.applies import refuse_idle
 from mollifier_lab.settings.base import KNOBS as KNOBS, Range as Range, Settings as Settings
@@ -35,6 +37,15 @@ TASKS: dict[str, type[Settings]] = {
     "characters": Characters,
 }
 FORMAT = 1
+SEEDS = 2**32  # what all random generators that a run uses can take
+KINDS = {
+    "task": (str, "a text"),
+    "method": (str, "a text"),
+    "preset": (str, "a text"),
+    "label": (str, "a text"),
+    "seed": (int, "a whole number"),
+    "settings": (dict, "an object, {...}"),
+}
 
 
 def settings_for(task: str, preset: str = "paper", **changes: Any) -> Settings:
@@ -71,8 +82,11 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         refuse_idle(method_for(self.method, self.task), self.settings)
-        if self.seed < 0:
-            raise LabError(f"seed={self.seed}: expected a whole number >= 0")
+        if not 0 <= self.seed < SEEDS:
+            raise LabError(f"seed={self.seed}: expected a whole number from 0 to {SEEDS - 1}")
+        for name in ("label", "preset"):
+            if any("\ud800" <= letter <= "\udfff" for letter in getattr(self, name)):
+                raise LabError(f"{name}={getattr(self, name)!r}: expected text; it has bytes that are no UTF-8")
 
     @classmethod
     def make(
@@ -106,17 +120,54 @@ class RunConfig:
         Raises:
             LabError: If it is no config, or one that this version does not know.
         """
-        try:
-            found = json.loads(text)
-            settings = found["settings"]
-            rest = {name: found[name] for name in ("task", "method", "seed", "preset", "label")}
-            rest |= {name: found.get(name) is True for name in ("trial", "other_data")}
-        except (ValueError, KeyError, TypeError) as error:
-            raise LabError(f"this is not the config of a run ({error!r})") from None
+        found = parse(text, "this is not the config of a run")
+        if not isinstance(found, dict):
+            raise LabError(f"this is not the config of a run: expected an object, {{...}}, not {type(found).__name__}")
+        for name, (kind, expected) in KINDS.items():
+            if type(found.get(name)) is not kind:
+                given = f"{name}={found[name]!r:.100}" if name in found else f"{name} is missing"
+                raise LabError(f"this is not the config of a run: {given}, expected {expected}")
+        settings, rest = found["settings"], {name: found[name] for name in KINDS if name != "settings"}
+        rest |= {name: found.get(name) is True for name in ("trial", "other_data")}
         if found.get("format") != FORMAT:
             raise LabError(f"config of format {found.get('format')}, this version reads {FORMAT}")
-        kind = pick("task", rest["task"], TASKS)
-        known = {field.name for field in dataclasses.fields(kind)}
+        task = pick("task", rest["task"], TASKS)
+        known = {field.name for field in dataclasses.fields(task)}
         if unknown := sorted(set(settings) - known):
             raise LabError(f"config with settings that this version does not know: {', '.join(unknown)}")
-        return cls(**rest, settings=kind(**settings))
+        check_types(task, settings)
+        return cls(**rest, settings=task(**settings))
+
+
+def check_types(task: type[Settings], settings: Mapping[str, Any]) -> None:
+    """Refuse settings of a file whose values are of another type than the task's.
+
+    >>> try:
+    ...     check_types(Parity, {"bits": True})
+    ... except LabError as error:
+    ...     print(error)
+    bits=True: expected a whole number
+
+    Raises:
+        LabError: With the first of them.
+    """
+    hints = get_type_hints(task)
+    for name, value in settings.items():
+        hint = hints[name]
+        if get_origin(hint) is Literal:
+            choices = get_args(hint)
+            good = any(type(value) is type(choice) and value == choice for choice in choices)
+            expected = f"one of {', '.join(map(str, choices))}"
+        else:
+            expected, check = TYPES[hint]
+            good = check(value)
+        if not good:
+            raise LabError(f"{name}={value!r:.100}: expected {expected}")
+
+
+TYPES: dict[type, tuple[str, Callable[[object], bool]]] = {
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    int: ("a whole number", is_whole),
+    float: ("a finite number", is_number),
+    str: ("a text", lambda value: isinstance(value, str)),
+}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar, Literal
 
 from mollifier_lab.errors import LabError
@@ -102,6 +102,13 @@ class Settings:
     """Weight noise: standard deviation at level 1."""
 
     def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise LabError(f"{each.name}={value}: expected a finite number")
+            most = 1e100 if isinstance(value, float) else 1e15  # products of two stay finite, and whole numbers exact
+            if isinstance(value, int | float) and abs(value) > most:
+                raise LabError(f"{each.name}={value!s:.20}: expected a number of at most {most:.0e}")
         wrong = [
             f"{name}={getattr(self, name)!r}: expected {expected}"
             for name, expected, good in (

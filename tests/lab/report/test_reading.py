@@ -48,19 +48,36 @@ def test_the_same_seed_twice_counts_once_and_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("config.json", "{"),
         ("metrics.jsonl", '{"update": 0}\nnothing\n'),
         ("metrics.jsonl", '{"epoch": 0}\n'),
         ("metrics.jsonl", "[1]\n"),
-        ("clock.jsonl", '{"update": 0}\n'),
         ("result.json", "[]"),
         ("environment.json", "{"),
     ],
 )
-def test_a_run_that_can_not_be_read_is_named_and_the_others_are_read(tmp_path: Path, name: str, text: str) -> None:
+def test_a_run_with_a_file_that_can_not_be_read_is_damaged(tmp_path: Path, name: str, text: str) -> None:
     write(tmp_path, "bad")
     write(tmp_path, "good", seed=1)
     (tmp_path / "bad" / name).write_text(text)
+    (bad, good), problems = read(find_runs(tmp_path))
+    assert problems == []
+    assert bad.damage.startswith(f"damaged: {name} (")
+    assert good.damage == ""
+
+
+def test_a_clock_that_can_not_be_read_costs_the_times_alone(tmp_path: Path) -> None:
+    folder = write(tmp_path, "bad")
+    (folder / "clock.jsonl").write_text('{"update": 0}\n')
+    (run,), _ = read(find_runs(tmp_path))
+    assert run.damage == ""
+    assert run.seconds == {}
+    assert run.lost_times.startswith("line 1: ")
+
+
+def test_a_run_that_can_not_be_read_is_named_and_the_others_are_read(tmp_path: Path) -> None:
+    write(tmp_path, "bad")
+    write(tmp_path, "good", seed=1)
+    (tmp_path / "bad" / "config.json").write_text("{")
     runs, problems = read(find_runs(tmp_path))
     assert [run.folder.path.name for run in runs] == ["good"]
     assert len(problems) == 1

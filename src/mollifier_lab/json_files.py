@@ -1,0 +1,90 @@
+"""Files of others as data: read with a limit, decoded, parsed, and told by name where that does not go. No torch here.
+
+>>> parse('{"update": 10}', "metrics.jsonl")
+{'update': 10}
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+from mollifier_lab.errors import LabError
+
+LIMIT = 16 << 20  # bytes; a config or a result has some thousand
+LARGEST = 2**63 - 1  # of whole numbers: what torch and a database take
+
+
+def read_text(path: Path, limit: int | None = LIMIT, what: str = "") -> str:
+    """The text of a file.
+
+    Args:
+        path: The file.
+        limit: Bytes that it may have; None: as many as there are, of a plain file alone.
+        what: How the user knows it, if not by its path.
+
+    Raises:
+        FileNotFoundError: If it is not there.
+        LabError: If it is no file, too long, or no UTF-8.
+    """
+    what = what or str(path)
+    with path.open("rb") as file:
+        if limit is None and not stat.S_ISREG(path.stat().st_mode):
+            raise LabError(f"{what}: expected a plain file; move it away")
+        data = file.read() if limit is None else file.read(limit + 1)
+    if limit is not None and len(data) > limit:
+        raise LabError(f"{what}: more than {limit >> 20} MB; expected a small file of JSON")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise LabError(f"{what}: expected text in UTF-8; it has other bytes at position {error.start}") from None
+
+
+def parse(text: str, what: str) -> Any:
+    """What a text of JSON says.
+
+    >>> try:
+    ...     parse("[" * 100_000, "config.json")
+    ... except LabError as error:
+    ...     print(error)
+    config.json: nested too deeply; expected a few levels of JSON
+
+    Raises:
+        LabError: If it is no JSON.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise LabError(f"{what}: nested too deeply; expected a few levels of JSON") from None
+    except ValueError as error:  # also of a number with thousands of digits
+        raise LabError(f"{what}: no JSON ({error})") from None
+
+
+def read_object(path: Path, what: str = "") -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        FileNotFoundError: If it is not there.
+        LabError: If it is anything else.
+    """
+    what = what or str(path)
+    found = parse(read_text(path, what=what), what)
+    if not isinstance(found, dict):
+        raise LabError(f"{what}: expected an object, {{...}}, not {type(found).__name__}")
+    return found
+
+
+def is_whole(value: object) -> bool:
+    """Is it a whole number, neither true nor false, that 64 bits hold?"""
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST
+
+
+def is_number(value: object) -> bool:
+    """Is it a number that is neither infinite nor true nor false?
+
+    >>> is_number(0.5), is_number(True), is_number(float("inf"))
+    (True, False, False)
+    """
+    return is_whole(value) or (isinstance(value, float) and abs(value) < float("inf"))
