@@ -203,7 +203,7 @@ _BASES = {
     "k": 5,
     "survival": 5,
     "dropout": 5,
-    "weight_std": 5,
+    "weight_std": 7,
     "c": 7,
 }
 
