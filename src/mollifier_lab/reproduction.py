@@ -85,7 +85,7 @@ _FIXED = {"updates": 50_000, "evaluate_every": 500, "converged": 1e-3}
 _ALL = (
     Study(
         name="pentomino", task="pentomino", claim="mollified 75.15 % accuracy, residual 69.5 %, after 100 epochs",
-        methods=(*CONTROLS, "mollified", "mollified-residual"), seeds=5, hours=0.2, trial_changes={"epochs": 10.0}, trial_part=0.1,
+        methods=(*CONTROLS, "mollified", "mollified-residual"), seeds=5, hours=0.2, trial_changes={"epochs": 25.0}, trial_part=0.25,
         smoke={**_MLP, "train": 400, "width": 20},
     ),
     Study(
@@ -104,18 +104,17 @@ _ALL = (
     ),
     Study(
         name="parity-variable-20", task="parity", claim="our addition: always new samples of variable length, 20 bits",
-        methods=(*CONTROLS, "mollified"), seeds=3, hours=0.01, preset="variable", trial_changes={"updates": 1000}, trial_part=0.25,
-        smoke=_PARITY,
+        methods=(*CONTROLS, "mollified"), seeds=3, hours=0.015, preset="variable", trials=16, trial_part=1.0, smoke=_PARITY,
     ),
     Study(
         name="parity-variable-40", task="parity", claim="our addition: always new samples of variable length, 40 bits",
-        methods=(*CONTROLS, "mollified"), seeds=3, hours=0.01, preset="variable", changes={"bits": 40, "updates": 5000},
-        trial_changes={"updates": 1250}, trial_part=0.25, smoke=_PARITY,
+        methods=(*CONTROLS, "mollified"), seeds=3, hours=0.015, preset="variable", changes={"bits": 40, "updates": 5000}, trials=16, trial_part=1.0,
+        smoke=_PARITY,
     ),
     Study(
         name="mnist-72", task="mnist", claim="72 layers train when mollified; batch norm and residual connections make little difference",
         methods=(*CONTROLS, "mollified", "mollified-bn", "mollified-residual"), seeds=5, hours=0.08, preset="published",
-        changes={"c": 100.0, "epochs": 50.0}, trial_changes={"epochs": 10.0}, trial_part=0.2, smoke=_MNIST,
+        changes={"c": 100.0, "epochs": 50.0}, trial_changes={"epochs": 25.0}, trial_part=0.5, smoke=_MNIST,
     ),
     Study(
         name="mnist-appendix", task="mnist", claim="6 layers, RMSProp; Monte-Carlo weight noise does not help",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 import shlex
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from mollifier_lab.errors import LabError
-from mollifier_lab.methods import applicable
+from mollifier_lab.methods import METHODS, applicable
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.search import Best, draw, search, search_command, search_space
 from mollifier_lab.settings import TASKS, RunConfig
@@ -199,3 +200,21 @@ def wait_for(condition: Callable[[], bool]) -> None:
             return
         time.sleep(0.01)
     raise AssertionError("waited for four minutes")
+
+
+@pytest.mark.parametrize("task", sorted(TASKS))
+def test_what_is_searched_together_is_drawn_from_different_sequences(task: str) -> None:
+    for method in METHODS:
+        try:
+            names = list(search_space(task, method, {}))
+        except LabError:  # not for this task
+            continue
+        columns = {
+            name: tuple(draw(dict.fromkeys(names, (0.0, 1.0, "linear")), 0, n)[name] for n in range(16))
+            for name in names
+        }
+        gaps = {
+            name: tuple(round((b - a) % 1, 9) for a, b in itertools.pairwise(column))
+            for name, column in columns.items()
+        }
+        assert len(set(gaps.values())) == len(names)

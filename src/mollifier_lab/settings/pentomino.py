@@ -26,7 +26,7 @@ class Pentomino(Settings):
         ),
     )
     chance: ClassVar[float] = 0.5
-    search: ClassVar[dict[str, Range]] = {"lr": (1e-3, 1.0, "log"), "gain": (1.0, 4.0, "linear")}
+    search: ClassVar[dict[str, Range]] = {"lr": (0.02, 0.5, "log"), "gain": (1.0, 4.0, "linear")}
     presets: ClassVar[dict[str, dict[str, object]]] = {
         "paper": {},
         "trial": {"lr": 0.25, "k": 50.0, "epochs": 50.0},
