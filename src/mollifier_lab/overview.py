@@ -13,7 +13,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from mollifier_lab.job import Job, Outcome
-from mollifier_lab.progress import make_bar, show_left, show_rate
+from mollifier_lab.progress import make_bar, show_left, show_rate, title_room
+from mollifier_lab.texts import cut
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -146,7 +147,8 @@ class Overview:
         for path, (note, _, left, phase) in running.items():
             config = self._jobs[path].config
             if path not in self._rows:
-                self._rows[path] = self._bar.add_task(f"  {config.title}, seed {config.seed}", count="", rate="", left="")  # fmt: skip
+                title = cut(f"  {config.title}, seed {config.seed}", title_room(self._bar.console))
+                self._rows[path] = self._bar.add_task(title, count="", rate="", left="")
             self._bar.update(
                 self._rows[path], total=note["total"] or None, completed=note["update"], count=f"{note['update']}/{note['total']}",
                 rate="" if phase else show_rate(note["rate"]), left=phase or show_left(left),

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from mollifier_lab.texts import cut
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import ProgressColumn
@@ -43,7 +45,12 @@ class Progress:
         self._bar = make_bar(self._console) if show and self._console.is_terminal else None
         if self._bar is not None:
             self._task = self._bar.add_task(
-                title, total=total, completed=start, count=f"{start}/{total}", rate="", left=""
+                cut(title, title_room(self._console)),
+                total=total,
+                completed=start,
+                count=f"{start}/{total}",
+                rate="",
+                left="",
             )
 
     def __enter__(self) -> Progress:
@@ -56,7 +63,7 @@ class Progress:
     ) -> None:
         if self._bar is not None:
             self._bar.below = self._metrics.strip()
-            self._bar.update(self._task, left="")
+            self._bar.update(self._task, completed=self._update, count=f"{self._update}/{self.total}", left="")
             self._bar.refresh()
             self._bar.stop()
 
@@ -75,8 +82,10 @@ class Progress:
     def busy(self, what: str) -> None:
         """Before something that takes a while, an evaluation for example: a bar that stands still without a word looks broken."""
         self._busy = time.perf_counter()
-        self._note(self._busy, what)
-        if self._bar is not None and (self._took > REFRESH or self._update == self._start):
+        first = self._update == self._start
+        if first or self._took > NOTE:
+            self._note(self._busy, what)
+        if self._bar is not None and (first or self._took > REFRESH):
             self._draw(f"{what} …")
         elif self._lines and self._took > LONG:
             print(f"{self.title}: {what} (the last time this took {self._took:.0f} s)", flush=True)
@@ -85,6 +94,7 @@ class Progress:
         """After each evaluation."""
         if self._busy is not None:
             self._took, self._busy = time.perf_counter() - self._busy, None
+            self._noted = 0.0  # the next update says that it goes on
         found = {key: value for key, value in row.items() if key.partition("_")[0] in ("train", "valid", "test")}
         shown = "  ".join(f"{key} {'diverged' if value is None else f'{value:.4g}'}" for key, value in found.items())
         self._metrics = "  ".join(part for part in shown.split("  ") if not part.startswith("train_loss")) + "  "
@@ -124,7 +134,7 @@ def make_bar(console: Any) -> Any:
             if self.below:
                 yield Text(f"  {self.below}", no_wrap=True, overflow="ellipsis", style="dim")
 
-    title = Column(no_wrap=True, overflow="ellipsis", max_width=max(12, console.width - 50))
+    title = Column(no_wrap=True, overflow="ellipsis", max_width=title_room(console))
     columns: list[ProgressColumn] = [
         TextColumn("{task.description}", markup=False, table_column=title),
         BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=8)),
@@ -132,6 +142,11 @@ def make_bar(console: Any) -> Any:
     for field in ("count", "rate", "left"):
         columns.append(TextColumn(f"{{task.fields[{field}]}}", markup=False, justify="right", table_column=Column(no_wrap=True)))  # fmt: skip
     return Two(*columns, console=console, auto_refresh=False, expand=True)
+
+
+def title_room(console: Any) -> int:
+    """Letters of a title beside a bar, its count, its rate and the time that is left."""
+    return max(12, int(console.width) - 50)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from mollifier_lab.texts import cut
+
 LONGEST = 80  # of a short name; plots cut it further, to the room that they have
 _SETTING = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>-?\d+(\.\d+)?(e[+-]?\d+)?)")
 
@@ -34,18 +36,6 @@ def shorten(names: Sequence[str], heads: Sequence[str] = ()) -> list[str]:
     else:
         found = list(names)
     return _apart([cut(each, LONGEST) for each in found])
-
-
-def cut(text: str, longest: int) -> str:
-    """Leave out the middle of a text that is too long.
-
-    >>> cut("abcdefghij", 7)
-    'abc…hij'
-    """
-    if len(text) <= longest:
-        return text
-    end = (longest - 1) // 2
-    return f"{text[: longest - 1 - end]}…{text[len(text) - end :]}"
 
 
 def _without_head(pieces: list[list[str]], heads: Sequence[str]) -> list[list[str]]:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mollifier_lab.report import curves, formats
-from mollifier_lab.report.names import cut
 from mollifier_lab.report.reading import Variant
+from mollifier_lab.texts import cut
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

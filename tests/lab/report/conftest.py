@@ -16,7 +16,7 @@ from tests.lab.report.folders import write_run, write_study
 
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )  # fmt: skip
 NASTY = "<script>document.title='got you'</script>&\"'$\\foo$ %{x} {{ 7 * 7 }} <b>"
 

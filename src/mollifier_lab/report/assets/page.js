@@ -125,15 +125,23 @@
   async function look() {
     try {
       const news = await (await fetch("state", { cache: "no-store" })).json();
+      const plots = [...document.querySelectorAll(".plot")];
+      if (plots.some((host) => host.plot?.at)) { // a value is being read: it is not taken away
+        word.textContent = "Live: waiting while you read a value.";
+        setTimeout(look, Number(word.dataset.every));
+        return;
+      }
       if (news.stamp !== stamp) {
         const text = await (await fetch("./", { cache: "no-store" })).text();
         const fresh = new DOMParser().parseFromString(text, "text/html");
         const open = [...document.querySelectorAll("details")].map((each) => each.open);
+        const zooms = plots.filter((host) => host.plot?.zoom).map((host) => [host.id, host.plot.zoom]);
         const focus = document.activeElement?.id, scroll = scrollY;
         document.title = fresh.title;
         for (const part of ["header", "main"]) document.querySelector(part).replaceWith(fresh.querySelector(part));
         document.querySelectorAll("details").forEach((each, i) => { each.open = open[i] ?? false; });
         start();
+        for (const [id, zoom] of zooms) { const host = document.getElementById(id); if (host?.plot) Plot.zoom(host, zoom); }
         scrollTo(0, scroll);
         if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
         stamp = fresh.documentElement.dataset.live;

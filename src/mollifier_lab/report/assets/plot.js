@@ -271,7 +271,7 @@ const Plot = (() => {
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
 
-  return { draw, save, css, repaint };
+  return { draw, save, css, repaint, zoom: setZoom };
 })();
 
 // What is said beside the pointer, the cursor or a short name: one box for the whole page, and one place where it is said aloud.
