@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 EVERY = 0.5  # seconds between two drawings
+START = 3.0  # seconds of a run that tell nothing of the others
 
 
 @dataclass
@@ -114,11 +115,12 @@ class Overview:
     def left(self) -> float | None:
         """Seconds until the study is over, if that can be told."""
         running: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        for path, (_, spent, left, _) in self.under_way().items():
-            if left is not None:
-                running[str(path.parent)].append((spent, left))
-        begun = set(self._first)
-        return self.pace.left(running, [str(path.parent) for path in self._jobs if path not in begun])
+        with self._lock:
+            told = {path: (spent, left) for path, (_, spent, left, _) in self.under_way().items() if left is not None}
+            waiting = [str(path.parent) for path in self._jobs if path not in told]
+        for path, both in told.items():
+            running[str(path.parent)].append(both)
+        return self.pace.left(running, waiting)
 
     def under_way(self) -> dict[Path, tuple[dict[str, Any], float, float | None, str]]:
         """The runs that write how they go: their note, seconds so far, seconds left, and what they are busy with."""
@@ -130,7 +132,7 @@ class Overview:
                 continue
             since, start = self._first.setdefault(path, (now, note["update"]))
             moved, rest = note["update"] - start, note["total"] - note["update"]
-            left = rest * (now - since) / moved if moved > 0 else None
+            left = rest * (now - since) / moved if moved > 0 and now - since > START else None
             found[path] = (note, now - since, left, note["phase"])
         return found
 

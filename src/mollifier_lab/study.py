@@ -226,7 +226,8 @@ def run_missing(pool: Pool, jobs: Sequence[Job], line: Callable[[Outcome], str])
             done += 1
             overview.ended(outcome)
             text = line(outcome)
-            if pool.show and done < len(jobs) and (left := overview.left()) is not None:
+            left = overview.left() if pool.show and done < len(jobs) else None
+            if left is not None and left >= 1:
                 text += f"; about {show_seconds(left)} left"
             if pool.show or outcome.status == "failed":
                 console.print(f"{done}/{len(jobs)}  {text}", markup=False, highlight=False, soft_wrap=True)
