@@ -18,6 +18,7 @@ from typing import Any, Literal
 import filelock
 
 from mollifier_lab.errors import Busy, Interrupted, LabError
+from mollifier_lab.progress import notes_to
 from mollifier_lab.runs import WANTED, RunFolder
 from mollifier_lab.settings import RunConfig
 
@@ -35,6 +36,11 @@ class Job:
     def lock(self) -> Path:
         """Locked while the run goes on; holds how often a pool has started it."""
         return self.path.with_name(f".{self.path.name}.lock")
+
+    @property
+    def notes(self) -> Path:
+        """Where a run under way says how it goes, see `mollifier_lab.progress`."""
+        return self.path.with_name(f".{self.path.name}.progress")
 
     def starts(self, token: str) -> int:
         """How often workers of that pool have started it without coming to an end."""
@@ -107,10 +113,11 @@ class Task:
             from mollifier_lab import engine  # torch: only where runs are made
 
             hardware = engine.Hardware(threads=self.threads)
-            if (folder.path / "config.json").exists():
-                engine.resume(folder.path, data=self.data, hardware=hardware, show=self.show)
-            else:
-                engine.train(job.config, folder.path, data=self.data, hardware=hardware, show=self.show)
+            with contextlib.nullcontext() if self.show else notes_to(job.notes):
+                if (folder.path / "config.json").exists():
+                    engine.resume(folder.path, data=self.data, hardware=hardware, show=self.show)
+                else:
+                    engine.train(job.config, folder.path, data=self.data, hardware=hardware, show=self.show)
         except (Interrupted, Busy):
             raise
         except Exception as error:

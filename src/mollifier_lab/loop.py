@@ -25,7 +25,7 @@ from mollifier_lab.hardware import Hardware, resume_command
 from mollifier_lab.identity import compare, identity, log_resumption, recorded
 from mollifier_lab.optimizers import make_optimizer
 from mollifier_lab.outlook import outlook
-from mollifier_lab.progress import Progress
+from mollifier_lab.progress import Progress, telling
 from mollifier_lab.records import Records, finite
 from mollifier_lab.runs import Row, RunFolder
 from mollifier_lab.settings import RunConfig
@@ -75,7 +75,8 @@ class Loop:
         self.device = group.fabric.device
         if self.settings.batch % group.size:
             raise LabError(f"batch={self.settings.batch}: expected a multiple of the {group.size} processes")
-        self._build(data, hardware.precision)
+        with telling(show and group.main):
+            self._build(data, hardware.precision)
         self.update, self.loss_count, self.seconds = 0, 0, 0.0
         self.loss_sum = torch.zeros((), device=self.device, dtype=torch.float64)
         self.best: Row = {}
@@ -212,6 +213,7 @@ class Loop:
             self.divergence = describe_divergence(loss, self.first_loss, self.update)
         if self.annealer is not None:
             row |= {"levels": self.annealer.levels, "loss_average": finite(self.annealer.loss_average)}
+        self.progress.busy("evaluating")
         row |= self._measure(self.model, self.task.splits)
         if self.settings.v == "valid":
             found = row["valid_loss"]
@@ -336,6 +338,7 @@ class Loop:
                 "finished_at": self.finished_at,
                 "levels": self.annealer.levels,
             }
+        self.progress.busy("measuring the plain network")
         plain_now = annealing is None or not any(annealing["levels"])
         last = plain_now and self.best.get("update") == self.update  # then both are the same network
         if self.best_state is not None and not last:

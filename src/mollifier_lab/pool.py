@@ -71,7 +71,7 @@ class Pool:
         for job in jobs:
             job.path.parent.mkdir(parents=True, exist_ok=True)
         todo = {job.path: job for job in jobs}
-        task = Task(self.data, self._share(), self.show and self._alone, uuid.uuid4().hex, owned=self._owned)
+        task = Task(self.data, self._share(), self.show and self.alone, uuid.uuid4().hex, owned=self._owned)
         with opened(self.backend, self.address, self.workers) as config:
             while todo:
                 # under way when a worker died; one of them is the reason: alone, each shows whether it is the one
@@ -91,7 +91,7 @@ class Pool:
                     task = task if suspects else replace(task, wait=True)
 
     @property
-    def _alone(self) -> bool:
+    def alone(self) -> bool:
         """Do runs go on in this process?"""
         return self.backend == "loky" and self.workers == 1
 
@@ -101,7 +101,7 @@ class Pool:
         return self.backend == "loky" and self.workers > 1
 
     def _share(self) -> int:
-        if self.threads or self._alone:
+        if self.threads or self.alone:
             return self.threads
         return 1 if self.address else max(1, joblib.cpu_count() // self.workers)
 
@@ -109,7 +109,7 @@ class Pool:
         interrupted = False
         with _Forward() if self._owned else contextlib.nullcontext(Stop()) as stop, joblib.parallel_config(**config):
             parallel = joblib.Parallel(
-                n_jobs=1 if self._alone else max(2, min(self.workers, len(jobs))),
+                n_jobs=1 if self.alone else max(2, min(self.workers, len(jobs))),
                 return_as="generator_unordered",
                 batch_size=1,
                 # Ray's pool deals jobs out in turn, whoever is free: a few more than workers keep all of them at work

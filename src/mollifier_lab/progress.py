@@ -1,17 +1,31 @@
-"""What a run shows while it goes on: a live bar on a terminal, a plain line an evaluation elsewhere."""
+"""What a run shows while it goes on: a live bar on a terminal, a plain line per evaluation elsewhere, a small file for who started it."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import logging
 import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from mollifier_lab.texts import cut
+
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.progress import ProgressColumn
     from torch import Tensor
 
     from mollifier import Annealer
 
 REFRESH = 0.25  # seconds
+NOTE = 1.0  # seconds between two notes for who started the run
+LONG = 10.0  # seconds: an evaluation that took as long says so before the next one
+# Whom a run tells how it goes beside the user: the file that a study's worker has named. A context variable, as the engine in between need not know.
+_NOTES: ContextVar[Path | None] = ContextVar("notes", default=None)
 
 
 class Progress:
@@ -19,21 +33,25 @@ class Progress:
 
     def __init__(self, title: str, start: int, total: int, show: bool) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress as Bar, TextColumn, TimeRemainingColumn
 
-        self.title, self.total, self._drawn, self._seen = title, total, 0.0, start
+        self.title, self.total, self._drawn, self._noted = title, total, 0.0, 0.0
         self._began = time.perf_counter()
-        self._start = start
+        self._start = self._update = start
         self._metrics = ""
+        self._busy: float | None = None
+        self._took = 0.0  # by the evaluation before
         self._console = Console(stderr=True)
         self._lines = show and not self._console.is_terminal
-        self._bar: Bar | None = None
-        if show and self._console.is_terminal:
-            self._bar = Bar(
-                TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("{task.completed}/{task.total}"),
-                TextColumn("{task.fields[shown]}"), TimeRemainingColumn(), console=self._console, auto_refresh=False,
-            )  # fmt: skip
-            self._task = self._bar.add_task(title, total=total, completed=start, shown="")
+        self._bar = make_bar(self._console) if show and self._console.is_terminal else None
+        if self._bar is not None:
+            self._task = self._bar.add_task(
+                cut(title, title_room(self._console)),
+                total=total,
+                completed=start,
+                count=f"{start}/{total}",
+                rate="",
+                left="",
+            )
 
     def __enter__(self) -> Progress:
         if self._bar is not None:
@@ -44,23 +62,39 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
+            self._bar.below = self._metrics.strip()
+            self._bar.update(self._task, completed=self._update, count=f"{self._update}/{self.total}", left="")
             self._bar.refresh()
             self._bar.stop()
 
     def step(self, update: int, loss: Tensor, annealer: Annealer | None) -> None:
         """After each update; draws a few times a second."""
-        if self._bar is None:
-            return
+        self._update = update
         now = time.perf_counter()
-        if now - self._drawn < REFRESH:
+        if now - self._noted >= NOTE and _NOTES.get() is not None:
+            self._note(now)
+        if self._bar is None or now - self._drawn < REFRESH:
             return
         self._drawn = now
-        speed = (update - self._start) / max(now - self._began, 1e-9)
-        shown = f"loss {float(loss):.4g}  {self._metrics}{describe_levels(annealer.levels if annealer is not None else None)}{speed:.0f}/s"
-        self._bar.update(self._task, completed=update, shown=shown, refresh=True)
+        levels = describe_levels(annealer.levels if annealer is not None else None)
+        self._draw(f"loss {float(loss):.4g}  {levels}{self._metrics}".strip())
+
+    def busy(self, what: str) -> None:
+        """Before something that takes a while, an evaluation for example: a bar that stands still without a word looks broken."""
+        self._busy = time.perf_counter()
+        first = self._update == self._start
+        if first or self._took > NOTE:
+            self._note(self._busy, what)
+        if self._bar is not None and (first or self._took > REFRESH):
+            self._draw(f"{what} …")
+        elif self._lines and self._took > LONG:
+            print(f"{self.title}: {what} (the last time this took {self._took:.0f} s)", flush=True)
 
     def row(self, row: dict[str, Any]) -> None:
         """After each evaluation."""
+        if self._busy is not None:
+            self._took, self._busy = time.perf_counter() - self._busy, None
+            self._noted = 0.0  # the next update says that it goes on
         found = {key: value for key, value in row.items() if key.partition("_")[0] in ("train", "valid", "test")}
         shown = "  ".join(f"{key} {'diverged' if value is None else f'{value:.4g}'}" for key, value in found.items())
         self._metrics = "  ".join(part for part in shown.split("  ") if not part.startswith("train_loss")) + "  "
@@ -70,6 +104,115 @@ class Progress:
     def say(self, text: str) -> None:
         """A line above the bar, or of its own."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _draw(self, below: str) -> None:
+        if self._bar is not None:
+            speed = (self._update - self._start) / max(time.perf_counter() - self._began, 1e-9)
+            self._bar.below = below
+            self._bar.update(
+                self._task, completed=self._update, count=f"{self._update}/{self.total}",
+                rate=show_rate(speed), left=show_left((self.total - self._update) / speed if speed else None), refresh=True,
+            )  # fmt: skip
+
+    def _note(self, now: float, phase: str = "") -> None:
+        speed = (self._update - self._start) / max(now - self._began, 1e-9)
+        self._noted = now
+        write_note(update=self._update, total=self.total, rate=speed, phase=phase)
+
+
+def make_bar(console: Any) -> Any:
+    """Make a bar whose title gives way on a narrow terminal, never its count, its rate or the time that is left; a line below it is cut."""
+    from rich.progress import BarColumn, Progress as Bar, TextColumn
+    from rich.table import Column
+    from rich.text import Text
+
+    class Two(Bar):
+        below = ""
+
+        def get_renderables(self) -> Iterator[RenderableType]:
+            yield from super().get_renderables()
+            if self.below:
+                yield Text(f"  {self.below}", no_wrap=True, overflow="ellipsis", style="dim")
+
+    title = Column(no_wrap=True, overflow="ellipsis", max_width=title_room(console))
+    columns: list[ProgressColumn] = [
+        TextColumn("{task.description}", markup=False, table_column=title),
+        BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=8)),
+    ]
+    for field in ("count", "rate", "left"):
+        columns.append(TextColumn(f"{{task.fields[{field}]}}", markup=False, justify="right", table_column=Column(no_wrap=True)))  # fmt: skip
+    return Two(*columns, console=console, auto_refresh=False, expand=True)
+
+
+def title_room(console: Any) -> int:
+    """Letters of a title beside a bar, its count, its rate and the time that is left."""
+    return max(12, int(console.width) - 50)
+
+
+@contextlib.contextmanager
+def notes_to(path: Path) -> Iterator[None]:
+    """While this lasts, runs of this process write into that file how they go; it is gone in the end."""
+    token = _NOTES.set(path)
+    try:
+        yield
+    finally:
+        _NOTES.reset(token)
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def write_note(**facts: Any) -> None:
+    """Write how a run goes, if anybody wants to know; that it cannot be written is no reason to stop."""
+    path = _NOTES.get()
+    if path is not None:
+        with contextlib.suppress(OSError):
+            path.write_text(json.dumps(facts))
+
+
+@contextlib.contextmanager
+def telling(show: bool) -> Iterator[None]:
+    """While this lasts, say what the library does only once per machine and takes its time for: compiling its kernels, making data."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            text = record.getMessage()
+            write_note(update=0, total=0, rate=0.0, phase=text.partition(" ")[0])
+            if show:
+                from rich.console import Console
+
+                Console(stderr=True).print(f"{text} …", markup=False, highlight=False, soft_wrap=True)
+
+    logger, handler = logging.getLogger("mollifier"), Handler(logging.INFO)
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+def show_left(seconds: float | None) -> str:
+    """How long it still takes.
+
+    >>> show_left(75), show_left(4000), show_left(None)
+    ('1:15 left', '1:06:40 left', '')
+    """
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d} left" if hours else f"{minutes}:{rest:02d} left"
+
+
+def show_rate(speed: float) -> str:
+    """Updates per second.
+
+    >>> show_rate(412.3), show_rate(0.25)
+    ('412/s', '0.25/s')
+    """
+    return f"{speed:.0f}/s" if speed >= 10 else f"{speed:.2g}/s"
 
 
 def describe_levels(levels: list[float] | None) -> str:

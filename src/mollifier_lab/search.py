@@ -30,7 +30,7 @@ from mollifier_lab.methods import method_for
 from mollifier_lab.pool import Pool
 from mollifier_lab.runs import SEARCH, RunFolder
 from mollifier_lab.settings import KNOBS, TASKS, Range, RunConfig
-from mollifier_lab.study import MANY, check_folders, describe, how_far, run_missing
+from mollifier_lab.study import MANY, check_data_there, check_folders, describe, how_far, run_missing
 from mollifier_lab.trials import End, end, open_trials, without_password
 from mollifier_lab.variants import Changes, parse_changes, show as as_word
 
@@ -119,6 +119,7 @@ def search(
         for number in range(trials)
     ]  # fmt: skip
     check_folders(jobs)
+    check_data_there(pool, jobs)
     out.mkdir(parents=True, exist_ok=True)
     base = json.loads(RunConfig.make(task, method, seed, preset, **common).to_json())
     facts = base.pop("settings") | base | {"drawn": {name: list(each) for name, each in space.items()}}

@@ -22,9 +22,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mollifier_lab.backends import Backend
+from mollifier_lab.data.sums import check_data
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.job import Job, Outcome, different
 from mollifier_lab.json_files import read_object
+from mollifier_lab.overview import Overview
 from mollifier_lab.pool import Pool
 from mollifier_lab.report.formats import show_metric, show_seconds, show_unfinished, title
 from mollifier_lab.runs import RunFolder
@@ -102,6 +104,7 @@ def compare(
     )  # fmt: skip
     _check(out, task)
     check_folders(jobs)
+    check_data_there(pool, jobs)
     facts = {
         "format": FORMAT, "task": task, "variants": list(map(str, wanted)), "seeds": numbers, "preset": preset, "changes": common,
         "tuned": {name: dataclasses.asdict(each) for name, each in tuned.items()}, "command": command,
@@ -191,6 +194,19 @@ def check_folders(jobs: Sequence[Job]) -> None:
         )  # fmt: skip
 
 
+def check_data_there(pool: Pool, jobs: Sequence[Job]) -> None:
+    """Say that the data of runs is missing, or not what was published: once, before the first of them starts.
+
+    Machines of a cluster may have it where this one has not.
+
+    Raises:
+        LabError: If it is missing here, runs are to be made here, and not all are done.
+    """
+    missing = [job.config for job in jobs if RunFolder(job.path).status != "done"]
+    if missing and pool.address is None:
+        check_data(missing[0].task, pool.data, allow_other=missing[0].other_data)
+
+
 def run_missing(pool: Pool, jobs: Sequence[Job], line: Callable[[Outcome], str]) -> None:
     """Run what is not done.
 
@@ -200,23 +216,23 @@ def run_missing(pool: Pool, jobs: Sequence[Job], line: Callable[[Outcome], str])
         line: Called as each run ends, for a line about it.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
     missing = [job for job in jobs if RunFolder(job.path).status != "done"]
     done = len(jobs) - len(missing)
     if pool.show and done:
         console.print(f"{done} of {len(jobs)} runs are done already", highlight=False)
+    overview = Overview(console, missing, done, pool.workers)
     with contextlib.ExitStack() as stack:
-        bar = None
-        if pool.show and pool.workers > 1 and console.is_terminal and missing:  # a run alone has a bar of its own
-            bar = stack.enter_context(Progress(TextColumn("runs"), BarColumn(bar_width=None), MofNCompleteColumn(), TimeElapsedColumn(), console=console))  # fmt: skip
-            whole = bar.add_task("runs", total=len(jobs), completed=done)
+        if pool.show and not pool.alone and console.is_terminal and missing:  # a run alone has a bar of its own
+            stack.enter_context(overview)
         for outcome in pool.run(missing):
             done += 1
+            overview.ended(outcome)
             text = line(outcome)
-            if bar is not None:
-                bar.update(whole, completed=done)
+            left = overview.left() if pool.show and done < len(jobs) else None
+            if left is not None and left >= 1:
+                text += f"; about {show_seconds(left)} left"
             if pool.show or outcome.status == "failed":
                 console.print(f"{done}/{len(jobs)}  {text}", markup=False, highlight=False, soft_wrap=True)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mollifier_lab.cli import main
+from mollifier_lab.data.sources import source
 from mollifier_lab.runs import RunFolder
 
 TINY = {"bits": 6, "width": 8, "depth": 2, "samples": 64, "batch": 16, "updates": 40, "evaluate_every": 10}
@@ -81,9 +82,33 @@ def test_compare_runs_what_is_missing_and_shows_the_table_and_where_the_page_is(
     assert Path("page", "report.html").stat().st_size > 0
 
 
-def test_compare_ends_with_1_if_a_run_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_data_is_said_once_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()
-    line = ["compare", "mnist", "--methods", "plain", "--seeds", "1", "--data", str(tmp_path / "empty")]
+    study = tmp_path / "study"
+    flags = ["--data", str(tmp_path / "empty"), "--out", str(study)]
+    for line in (["compare", "mnist", "--methods", "plain", "--seeds", "3"], ["search", "mnist", "--trials", "3"]):
+        assert main([*line, *flags, "--workers", "2"]) == 2
+        err = capsys.readouterr().err
+        assert err.count("not found. Looked in") == 1
+        assert "FAILED" not in err
+        assert not study.exists()
+
+
+def test_compare_ends_with_1_if_a_run_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "data").mkdir()
+    for file in source("mnist").files:
+        (tmp_path / "data" / file.name).write_text("no idx file")
+    line = [
+        "compare",
+        "mnist",
+        "--methods",
+        "plain",
+        "--seeds",
+        "1",
+        "--data",
+        str(tmp_path / "data"),
+        "--allow-other-data",
+    ]
     assert main([*line, "--out", str(tmp_path / "study"), "--quiet"]) == 1
     err = capsys.readouterr().err
     assert "FAILED" in err

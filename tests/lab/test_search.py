@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from mollifier_lab.data.sources import source
 from mollifier_lab.errors import LabError
 from mollifier_lab.methods import METHODS, applicable
 from mollifier_lab.runs import RunFolder
@@ -165,9 +166,12 @@ def test_what_diverged_or_failed_is_not_tried_for_ever(tmp_path: Path) -> None:
 
 
 def test_what_the_user_can_put_right_is_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for file in source("mnist").files:
+        (tmp_path / "data" / file.name).write_text("no idx file")
     for _ in range(2):
         with pytest.raises(LabError, match=r"\(1 left\)"):
-            search("mnist", "plain", 1, tmp_path, data=tmp_path / "no-data", show=False)
+            search("mnist", "plain", 1, tmp_path, data=tmp_path / "data", show=False, allow_other_data=True)
         (tmp_path / "trial-0000" / "failure.txt").unlink()
 
 

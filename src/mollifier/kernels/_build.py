@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
+import logging
 import os
 import platform
 import shlex
@@ -72,6 +73,7 @@ def build() -> Path:
         if not _whole(target):
             with _lock(folder / f"{key}.lock"):
                 if not _whole(target):  # another process may have been first
+                    logging.getLogger("mollifier").info("compiling the native kernels, once for this machine")
                     _compile(command, target)
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home directory
         raise NoKernelsError(f"the cache folder cannot be used: {error}") from error

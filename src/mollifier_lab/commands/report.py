@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +10,8 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from mollifier_lab.commands.screen import show_report
+from mollifier_lab.errors import LabError
+from mollifier_lab.signals import Stop
 
 
 @dataclass(frozen=True)
@@ -18,8 +21,33 @@ class Report:
     folder: Annotated[Positional[Path], arg(metavar="DIR", help="Folder of a run, of a comparison, or of many.")]
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: into DIR)")] = None
     """Where to write it."""
+    serve: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Show the page in a browser instead, up to date while runs go on; only this machine reaches it, and nothing is written."""
+    port: Annotated[int, arg(metavar="N")] = 8765
+    """With --serve: where to listen; the next free port if it is taken, 0 for any."""
+    host: Annotated[str, arg(metavar="ADDRESS")] = "127.0.0.1"
+    """With --serve: another address of this machine lets others look on, without a password."""
 
     def run(self) -> int:
-        """Write it; print the table and where the page is."""
+        """Write it; print the table and where the page is. Or serve it, until Ctrl-C."""
+        if self.serve:
+            return self._serve()
         show_report(self.folder, self.out)
+        return 0
+
+    def _serve(self) -> int:
+        from mollifier_lab.report.serving import Server
+
+        if self.out is not None:
+            raise LabError(f"--serve and --out {self.out}: expected one of them; --serve writes nothing")
+        if not 0 <= self.port <= 65_535:
+            raise LabError(f"--port {self.port}: expected a number from 0 to 65535")
+        with Server(self.folder, self.host, self.port) as server:
+            print(f"{self.folder} at {server.address} (Ctrl-C ends it)", flush=True)
+            if not server.private:
+                print(f"warning: everyone who reaches {self.host} can read the page", file=sys.stderr)
+            with Stop() as stop:
+                server.timeout = 0.5
+                while not stop.asked:
+                    server.handle_request()
         return 0

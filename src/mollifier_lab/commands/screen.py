@@ -26,11 +26,12 @@ def console() -> Console:
 def table(*columns: str) -> Table:
     """An empty table in the house's style."""
     from rich import box
-    from rich.table import Table
 
-    found = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    from mollifier_lab.report.fitting import Fitting
+
+    found = Fitting(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        found.add_column(column, overflow="fold")
+        found.add_column(column, overflow="ellipsis")
     return found
 
 

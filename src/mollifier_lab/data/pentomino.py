@@ -8,6 +8,7 @@ that would start at *every* word is worked out in one go; a walk from end to end
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import warnings
 import zipfile
@@ -214,6 +215,7 @@ def _cached(place: Path, count: int, seed: int) -> Pentomino:
             return _tensors(np.unpackbits(packed, axis=1), labels, hints)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             warnings.warn(f"{path} is damaged ({error}) and is made again", stacklevel=3)
+    logging.getLogger("mollifier").info(f"making {count:,} images of Pentomino, once for this machine")
     images, labels, hints = generate(count, seed)
     try:
         with files.atomic(path) as part, part.open("wb") as out:

@@ -6,15 +6,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 from mollifier_lab.errors import LabError
 from mollifier_lab.files import write_atomically
-from mollifier_lab.report.reading import Variant, read, variants
-from mollifier_lab.report.summary import Estimate as Estimate, TableRow as TableRow, summarise, table as table
-from mollifier_lab.report.trust import remarks
-from mollifier_lab.runs import find_runs
+from mollifier_lab.report.looking import look
+from mollifier_lab.report.summary import Estimate as Estimate, TableRow as TableRow, table as table
 
 __all__ = ["Estimate", "Report", "TableRow", "report", "table"]
 
@@ -56,13 +53,9 @@ def report(folder: str | Path, out: str | Path | None = None) -> Report:
     target = root if out is None else Path(out)
     if target.exists() and not target.is_dir():
         raise LabError(f"{target}: the report is written into a folder, and this is a file; name another with --out")
-    runs, problems = read(find_runs(root))
-    if not runs:
-        raise LabError(f"{root}: none of its runs can be read:\n" + "\n".join(problems))
-    found, left_out = variants(runs)
-    tasks = _by_task(found)
-    rows, notes = summarise(found), [*problems, *left_out, *remarks(runs)]
-    failed = [f"{run.folder.path}: failed: {run.reason}" for run in runs if run.status == "failed"]
+    seen = look(root)
+    tasks, rows, notes = seen.tasks, seen.rows, seen.notes
+    failed = [f"{run.folder.path}: failed: {run.reason}" for run in seen.runs if run.status == "failed"]
     pictures = {"curves.png": curves_png(tasks), "levels.png": levels_png(tasks)}
     if losses := losses_png(tasks):
         pictures["losses.png"] = losses
@@ -72,13 +65,9 @@ def report(folder: str | Path, out: str | Path | None = None) -> Report:
         ),  # a path may have any bytes
         **pictures,
         "table.csv": table_csv(rows).encode(errors="replace"),
-        "curves.csv": curves_csv(found, root).encode(errors="replace"),
+        "curves.csv": curves_csv(seen.found, root).encode(errors="replace"),
     }
     for name, data in contents.items():
         write_atomically(target / name, data)
     files = tuple(target / name for name in contents)
     return Report(files[0], files, tuple(rows), (*notes, *failed))
-
-
-def _by_task(found: list[Variant]) -> dict[str, list[Variant]]:
-    return {task: list(group) for task, group in groupby(found, key=lambda variant: variant.task)}

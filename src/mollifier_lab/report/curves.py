@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mollifier_lab.report.reading import Run, Variant, number
 
-POINTS = 1000  # of a line on the page: more than a screen has
+POINTS = 600  # of a line on the page: as many as a plot there is wide
+DECADES = 1.5  # from here on a span is drawn on a log scale
+LEVEL = "mean_level"  # over the blocks: a column that is drawn, but not written
+NOT_DRAWN = ("update", "epoch", "levels")  # of a row
 
 
 @dataclass(frozen=True)
@@ -30,24 +33,68 @@ def series(found: Sequence[Variant]) -> tuple[str, ...]:
     return (*names, "valid_loss") if measured and "valid_loss" not in names else names
 
 
+def logged(found: Sequence[Variant]) -> tuple[str, ...]:
+    """All columns that can be drawn of a task: those of `series` first, then every other number that a run wrote, then the mean level."""
+    rows = [row for variant in found for run in variant.runs for row in (*run.rows[:1], *run.rows[-1:])]
+    names = dict.fromkeys(series(found))
+    names |= dict.fromkeys(
+        name for row in rows for name, value in row.items() if name not in NOT_DRAWN and _drawable(value)
+    )
+    return (*names, LEVEL) if any(row.get("levels") for row in rows) else tuple(names)
+
+
+def points(run: Run, name: str) -> dict[int, float]:
+    """A column of a run by update, `LEVEL` among them."""
+    if name != LEVEL:
+        return run.points(name)
+    return {row["update"]: statistics.fmean(map(number, row["levels"])) for row in run.rows if row.get("levels")}
+
+
+def wants_log(values: Iterable[float]) -> bool:
+    """Whether values are easier to read on a log scale: all above 0, and most of them far apart.
+
+    >>> wants_log([1.0, 0.1, 0.01]), wants_log([0.9, 0.5, 0.08]), wants_log([0.0, 1.0, 100.0])
+    (True, False, False)
+    """
+    finite = sorted(value for value in values if math.isfinite(value))
+    if not finite or finite[0] <= 0:
+        return False
+    low, high = finite[len(finite) // 100], finite[-1 - len(finite) // 100]  # one spike decides nothing
+    return math.log10(high / low) >= DECADES
+
+
+def log_scale(found: Sequence[Variant], name: str) -> bool:
+    """Whether a column of a task's variants is drawn on a log scale; the level never is."""
+    if name == LEVEL:
+        return False
+    return wants_log(value for variant in found for run in variant.averaged for value in run.points(name).values())
+
+
+def grid(variant: Variant, most: int = POINTS) -> list[int]:
+    """The updates at which the runs of a variant are drawn: evenly spaced among all that they have."""
+    updates = sorted({row["update"] for run in variant.runs for row in run.rows})
+    return [updates[index] for index in thin(len(updates), most)]
+
+
 def epochs_per_update(variant: Variant) -> float:
     """What part of an epoch an update is; NaN if no run says it."""
     rows = [row for run in variant.runs for row in run.rows[-1:] if row["update"]]
     return number(rows[0].get("epoch")) / rows[0]["update"] if rows else math.nan
 
 
-def band(runs: Sequence[Run], metric: str) -> Band:
-    """The mean, the lowest and the highest of the runs, where each of them has a finite value.
+def band(runs: Sequence[Run], metric: str, log: bool = False) -> Band:
+    """The mean, the lowest and the highest of the runs, where each of them has a finite value; on a log scale the geometric mean.
 
     The seconds are the mean of the wall-clock at an update; NaN where a run does not say it.
     """
-    columns = [run.points(metric) for run in runs]
+    columns = [points(run, metric) for run in runs]
     updates = _common(columns)
     values = [[column[at] for column in columns] for at in updates]
+    mean = statistics.geometric_mean if log else statistics.fmean
     return Band(
         updates,
         mean_seconds(runs, updates),
-        [statistics.fmean(each) for each in values],
+        [mean(each) for each in values],
         [min(each) for each in values],
         [max(each) for each in values],
     )
@@ -83,6 +130,10 @@ def thin(count: int, most: int = POINTS) -> list[int]:
     if count <= most:
         return list(range(count))
     return [round(place * (count - 1) / (most - 1)) for place in range(most)]
+
+
+def _drawable(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _common(columns: Sequence[dict[int, float]]) -> list[int]:

@@ -24,6 +24,25 @@ def setting_rows(found: Sequence[Variant]) -> tuple[list[tuple[str, list[str]]],
     return [row for row in rows if row[0] in changed], [row for row in rows if row[0] not in changed]
 
 
+def full_name(variant: Variant, found: Sequence[Variant]) -> str:
+    """The name in full, and after it every setting that differs between the variants and is not in the name."""
+    named = {piece.partition("=")[0] for piece in variant.name.split(", ")}
+    rest = [name for name in differing([each.settings for each in found]) if name not in named]
+    shown = ", ".join(f"{name}={show(getattr(variant.settings, name))}" for name in rest)
+    return f"{variant.name}; {shown}" if shown else variant.name
+
+
+def what_was_run(found: Sequence[Variant]) -> str:
+    """What the variants train, each thing once; the first three, if there are more.
+
+    >>> from mollifier_lab.settings import Parity
+    >>> what_was_run([Variant("parity", "plain", "plain", Parity(bits=8, depth=2, width=16))])
+    '8-bit parity, 2×16 sigmoid MLP'
+    """
+    texts = list(dict.fromkeys(variant.settings.describe() for variant in found))
+    return "; ".join(texts[:3]) + (f"; and {len(texts) - 3} more like these" if len(texts) > 3 else "")
+
+
 def unlike_default(found: Sequence[Variant]) -> list[str]:
     """What all variants have in common and the task's defaults, the paper's setting, have not: `width=100 (200)`."""
     first, default = found[0].settings, type(found[0].settings)()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 NONE = "–"
-_WORDS = {"nll": "NLL", "train": "training", "valid": "validation"}
+_WORDS = {"nll": "NLL", "train": "training", "valid": "validation", "lr": "learning rate"}
 
 
 def title(metric: str) -> str:

@@ -13,14 +13,18 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from mollifier_lab.methods import METHODS
 from mollifier_lab.report import curves, facts, formats
-from mollifier_lab.report.pictures import COLOURS, DASHES, MOST_LEVELS, annealed
+from mollifier_lab.report.drawn import drawn, status
+from mollifier_lab.report.pictures import COLOURS, DASHES, MOST_LEVELS, SEEDS, annealed
 from mollifier_lab.report.reading import Run, Variant
-from mollifier_lab.report.summary import HEADINGS, TableRow
+from mollifier_lab.report.summary import HEADINGS, TableRow, columns
 
 ASSETS = Path(__file__).parent / "assets"
+SCRIPTS = ("scales.js", "plot.js", "task.js", "page.js")
 FAILURE_LINES = 20
-_WORDS = {"done": "done", "failed": "failed", "started": "unfinished", "empty": "unfinished"}
+LONG_NAME = 24  # letters of a name that is better off in a wider column
+EVERY = 2000  # milliseconds between two looks for news
 
 
 def page_html(
@@ -29,6 +33,7 @@ def page_html(
     rows: Sequence[TableRow],
     notes: Sequence[str],
     pictures: dict[str, bytes],
+    live: str = "",
 ) -> str:
     """The whole page.
 
@@ -38,20 +43,15 @@ def page_html(
         rows: The table: a row for each of the variants.
         notes: What could not be read or was left out.
         pictures: PNGs by name, for a browser without JavaScript.
+        live: What the files were like, of a page that is served and asks for news by itself.
     """
-    from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
-
     runs = [run for found in tasks.values() for variant in found for run in variant.runs]
-    scripts = {
-        "plotly": get_plotlyjs().replace("\r\n", "\n"),
-        "page": (ASSETS / "page.js").read_text(encoding="utf-8"),
-    }
+    scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS]
     environment = Environment(loader=FileSystemLoader(ASSETS), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("page.html").render(
         title=f"{', '.join(tasks)}: report",
         folder=root.resolve().name,
         runs=len(runs),
-        headings=HEADINGS,
         sections=[
             _section(root, task, found, [row for row in rows if row.task == task]) for task, found in tasks.items()
         ],
@@ -60,49 +60,66 @@ def page_html(
         recorded=facts.recorded_commands(runs),
         pictures={name: base64.b64encode(data).decode() for name, data in pictures.items()},
         style=Markup((ASSETS / "page.css").read_text(encoding="utf-8")),
-        scripts={name: Markup(code) for name, code in scripts.items()},
-        hashes=[_hash(code) for code in scripts.values()],
+        scripts=list(map(Markup, scripts)),
+        hashes=list(map(_hash, scripts)),
+        live=live,
+        every=EVERY,
         points=curves.POINTS,
         quote=shlex.quote(root.resolve().name),
     )
 
 
 def _section(root: Path, task: str, found: list[Variant], rows: list[TableRow]) -> dict[str, Any]:
-    settings = found[0].settings
+    settings, headline = found[0].settings, found[0].headline
     changed, same = facts.setting_rows(found)
     runs = [(variant, run) for variant in found for run in variant.runs]
     levels = annealed(found)
+    kept = columns(rows)
+    data = drawn(found, rows, levels[:MOST_LEVELS])
+    swatches = [
+        {"name": variant.short, "full": facts.full_name(variant, found), "style": _swatch(index)}
+        for index, variant in enumerate(found)
+    ]
     return {
         "task": task,
-        "summary": settings.summary,
+        "summary": facts.what_was_run(found),
+        "method": METHODS[found[0].method].title if len({variant.method for variant in found}) == 1 else "",
         "presets": sorted({run.config.preset for _, run in runs}),
         "unlike": facts.unlike_default(found),
-        "metric": formats.title(settings.headline),
+        "metric": formats.title(headline),
         "curve": formats.title(settings.curve),
         "target": formats.show_metric(settings.curve, settings.target),
         "paper": any(row.paper is not None or row.paper_note for row in rows),
-        "baselines": list(dict.fromkeys(row.baseline for row in rows if row.baseline)),
-        "chance": formats.show_metric(settings.headline, settings.chance),
-        "tuned": [(variant.name, facts.tuning(variant.tuned)) for variant in found if variant.tuned],
+        "baselines": [row.short for row in rows if row.baseline == row.variant],
+        "chance": formats.show_metric(headline, settings.chance),
+        "tuned": [(variant.short, facts.tuning(variant.tuned)) for variant in found if variant.tuned],
         "counts": _counts(rows),
         "rows": [
-            {"cells": list(zip(row.cells(), map(_key, row.keys()), strict=True)), "swatch": _swatch(index)}
-            for index, row in enumerate(rows)
+            {"cells": [(row.cells()[at], _key(row.keys()[at])) for at in kept[1:]], "key": row.variant, **swatch}
+            for row, swatch in zip(rows, swatches, strict=True)
         ],
-        "swatches": [{"name": variant.name, "style": _swatch(index)} for index, variant in enumerate(found)],
-        "levels": [{"name": each.name, "runs": len(each.averaged)} for each in levels[:MOST_LEVELS]],
+        "headings": [HEADINGS[at] for at in kept],
+        "long": any(len(variant.short) > LONG_NAME for variant in found),
+        "swatches": swatches,
+        "levels": [
+            {"name": each.short, "full": each.name, "runs": len(each.averaged), "blocks": len(curves.levels(each.averaged)[1])}
+            for each in levels[:MOST_LEVELS]
+        ],
         "more_levels": max(0, len(levels) - MOST_LEVELS),
+        "compared": any(data["differences"]),
+        "diverged": any(run.diverged for _, run in runs),
+        "seeds": len(found) <= SEEDS,
         "thinned": any(len(run.rows) > curves.POINTS for _, run in runs),
         "changed": changed,
         "same": same,
         "every": [_every(variant, run, root) for variant, run in runs],
         "failed": [
-            (variant.name, run.config.seed, "\n".join(run.failure.splitlines()[-FAILURE_LINES:]) or "(failure.txt is empty)")
+            (variant.short, run.config.seed, "\n".join(run.failure.splitlines()[-FAILURE_LINES:]) or "(failure.txt is empty)")
             for variant, run in runs
             if run.status == "failed"
         ],
         "commands": [facts.train_command(run, root) for _, run in runs],
-        "data": _data(found, rows, levels[:MOST_LEVELS]),
+        "data": data,
     }  # fmt: skip
 
 
@@ -121,85 +138,14 @@ def _counts(rows: Iterable[TableRow]) -> str:
 
 
 def _every(variant: Variant, run: Run, root: Path) -> list[str]:
-    metric = variant.settings.headline
-    status = _status(run)
+    metric = run.headline
     updates = run.result.get("updates", run.rows[-1]["update"] if run.rows else 0)
     annealing = run.result.get("annealing") or {}
     ended = run.unfinished or (formats.show_count(annealing.get("finished_at")) if annealing else formats.NONE)
     return [
-        variant.name, str(run.config.seed), status, formats.show_metric(metric, run.final),
+        variant.short, str(run.config.seed), status(run), formats.show_metric(metric, run.final),
         formats.show_metric(metric, run.best), formats.show_count(updates), ended, facts.place(run, root),
     ]  # fmt: skip
-
-
-def _status(run: Run) -> str:
-    return "damaged" if run.damage else "diverged" if run.diverged else _WORDS[run.status]
-
-
-def _data(found: list[Variant], rows: list[TableRow], levels: list[Variant]) -> dict[str, Any]:
-    """What the script draws."""
-    settings = found[0].settings
-    metrics = [
-        {"name": name, "title": formats.title(name), "percent": formats.is_percent(name)}
-        for name in curves.series(found)
-    ]
-    return {
-        "metrics": metrics,
-        "headline": {"title": formats.title(settings.headline), "percent": formats.is_percent(settings.headline)},
-        "variants": [_variant(variant, row, curves.series(found)) for variant, row in zip(found, rows, strict=True)],
-        "levels": [_levels(found.index(variant), variant) for variant in levels],
-    }
-
-
-def _variant(variant: Variant, row: TableRow, names: Sequence[str]) -> dict[str, Any]:
-    final = row.final
-    return {
-        "name": variant.name,
-        "epochs": _round(curves.epochs_per_update(variant)),
-        "averaged": len(variant.averaged),
-        "seeds": [{"seed": run.config.seed, "status": _status(run),
-                   "lines": [_line(run, name) for name in names]} for run in variant.runs],
-        "bands": [_band(curves.band(variant.averaged, name)) for name in names],
-        "final": [{"seed": run.config.seed, "value": _round(run.final)} for run in variant.done],
-        "mean": _round(final.mean), "low": _round(final.low), "high": _round(final.high), "n": final.n,
-        "paper": None if row.paper_note else row.paper,  # another kind of number is not drawn beside ours
-    }  # fmt: skip
-
-
-def _line(run: Run, name: str) -> dict[str, Any]:
-    points = list(run.points(name).items())
-    kept = [points[index] for index in curves.thin(len(points))]
-    seconds = [run.seconds.get(at, math.nan) for at, _ in kept]
-    return {"updates": [at for at, _ in kept], "seconds": _rounded(seconds), "values": _rounded(y for _, y in kept)}
-
-
-def _band(found: curves.Band) -> dict[str, Any]:
-    kept = curves.thin(len(found.updates))
-    columns = {"seconds": found.seconds, "mean": found.mean, "low": found.low, "high": found.high}
-    thinned = {name: _rounded(values[index] for index in kept) for name, values in columns.items()}
-    return {"updates": [found.updates[index] for index in kept], **thinned}
-
-
-def _levels(index: int, variant: Variant) -> dict[str, Any]:
-    updates, blocks = curves.levels(variant.averaged)
-    kept = curves.thin(len(updates))
-    shown = [updates[index] for index in kept]
-    seconds = _rounded(curves.mean_seconds(variant.averaged, shown))
-    return {
-        "variant": index,
-        "updates": shown,
-        "seconds": seconds,
-        "blocks": [_rounded(block[index] for index in kept) for block in blocks],
-    }
-
-
-def _rounded(values: Iterable[float]) -> list[float | None]:
-    return [_round(value) for value in values]
-
-
-def _round(value: float) -> float | None:
-    """Six digits are more than a plot shows; null is how JSON says that there is none."""
-    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def _key(value: str | float) -> str:

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import io
+import math
+import textwrap
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mollifier_lab.report import curves, formats
 from mollifier_lab.report.reading import Variant
+from mollifier_lab.texts import cut
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
     from matplotlib.lines import Line2D
 
 # Okabe and Ito's palette without its yellow (too light on white), in an order that keeps neighbours apart; the page has it in page.css, too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#777777")
 DASHES = ("-", "--", ":", "-.")
 MOST_LEVELS = 12  # variants of a task whose levels are drawn
+FEW = 8  # variants whose names stand beside the axes
+SEEDS = 4  # variants up to which each seed has a line of its own
+LONGEST = 60  # letters of a name
+DOTS = 130  # an inch
+CAPTION = (
+    "thick: mean over seeds (geometric on a log scale); band: from the lowest to the highest seed; thin: each seed"
+)
 
 
 def annealed(found: Sequence[Variant]) -> list[Variant]:
@@ -30,16 +40,16 @@ def curves_png(tasks: dict[str, list[Variant]]) -> bytes:
     """A row a task: the training loss and the task's metric, each as a mean with a band and a thin line a seed."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10.5, 4.2 * len(tasks)), layout="constrained")
-    grid = figure.subplots(len(tasks), 2, squeeze=False)
-    for axes, (task, found) in zip(grid, tasks.items(), strict=True):
+    figure = Figure(figsize=(10.5, sum(map(_height, tasks.values()))), layout="constrained")
+    for part, (task, found) in zip(_parts(figure, tasks), tasks.items(), strict=True):
+        axes = part.subplots(1, 2)
         for axis, metric in zip(axes, curves.series(found)[:2], strict=True):
-            handles = [_curve(axis, variant, metric, index) for index, variant in enumerate(found)]
+            handles = _curves(axis, found, metric)
             _dress(axis, f"{task}: {formats.title(metric)}", formats.title(metric))
             if formats.is_percent(metric):
-                axis.yaxis.set_major_formatter("{x:.0%}")
-        _legend(axes[1], handles, [variant.name for variant in found])
-    figure.supxlabel("thick: mean over seeds; band: from the lowest to the highest seed; thin: each seed", fontsize=8.5)
+                axis.yaxis.set_major_formatter("{x:.3%}" if axis.get_yscale() == "log" else "{x:.0%}")
+        _legend(part, axes[1], handles, [variant.short for variant in found])
+    figure.supxlabel(CAPTION, fontsize=8.5)
     return _png(figure)
 
 
@@ -50,16 +60,15 @@ def losses_png(tasks: dict[str, list[Variant]]) -> bytes | None:
     drawn = {task: found for task, found in tasks.items() if "valid_loss" in curves.series(found)}
     if not drawn:
         return None
-    figure = Figure(figsize=(10.5, 4.2 * len(drawn)), layout="constrained")
-    for axes, (task, found) in zip(figure.subplots(len(drawn), 2, squeeze=False), drawn.items(), strict=True):
+    figure = Figure(figsize=(10.5, sum(map(_height, drawn.values()))), layout="constrained")
+    for part, (task, found) in zip(_parts(figure, drawn), drawn.items(), strict=True):
+        axes = part.subplots(1, 2)
         for axis, metric in zip(axes, ("train_loss", "valid_loss"), strict=True):
-            handles = [
-                _curve(axis, each, metric, index, curves.epochs_per_update(each)) for index, each in enumerate(found)
-            ]
+            handles = _curves(axis, found, metric, epochs=True)
             _dress(axis, f"{task}: {formats.title(metric)}", formats.title(metric))
             axis.set_xlabel("epochs")
-        _legend(axes[1], handles, [variant.name for variant in found])
-    figure.supxlabel("thick: mean over seeds; band: from the lowest to the highest seed; thin: each seed", fontsize=8.5)
+        _legend(part, axes[1], handles, [variant.short for variant in found])
+    figure.supxlabel(CAPTION, fontsize=8.5)
     return _png(figure)
 
 
@@ -83,11 +92,13 @@ def levels_png(tasks: dict[str, list[Variant]]) -> bytes:
         left.set_ylim(-0.03, 1.03)
         if len(blocks) > 1:
             left.legend(frameon=False, fontsize=8, loc="upper right")
-        _dress(left, f"{variant.task}, {variant.name}: levels", "level")
-        mean = curves.band(variant.averaged, "train_loss")
+        _dress(left, f"{variant.task}, {cut(variant.short, 50)}: levels", "level")
+        log = curves.log_scale([variant], "train_loss")
+        mean = curves.band(variant.averaged, "train_loss", log)
         right.plot(mean.updates, mean.mean, color="#444444")
-        _dress(right, f"{variant.task}, {variant.name}: training loss", "training loss")
-    return _png(figure)
+        right.set_yscale("log" if log else "linear")
+        _dress(right, "training loss", "training loss")
+    return _png(figure, dots=DOTS if len(drawn) <= FEW else DOTS * 2 // 3)
 
 
 def _end(block: int, blocks: int) -> str:
@@ -95,15 +106,41 @@ def _end(block: int, blocks: int) -> str:
     return {0: "block 1 (at the input)", blocks - 1: f"block {blocks} (at the output)"}.get(block, "_")
 
 
-def _curve(axis: Axes, variant: Variant, metric: str, index: int, unit: float = 1.0) -> Line2D:
+def _height(found: Sequence[Variant]) -> float:
+    """Inches that a task's row needs: many names go below the axes."""
+    return 4.2 if len(found) <= FEW else 4.2 + 0.19 * math.ceil(len(found) / _across([each.short for each in found]))
+
+
+def _across(names: Sequence[str]) -> int:
+    """Columns of a legend below the axes."""
+    return max(1, min(6, 150 // (max(len(cut(name, LONGEST)) for name in names) + 8)))
+
+
+def _parts(figure: Figure, tasks: dict[str, list[Variant]]) -> list[SubFigure]:
+    parts = figure.subfigures(len(tasks), 1, squeeze=False, height_ratios=list(map(_height, tasks.values())))
+    return [row[0] for row in parts]
+
+
+def _curves(axis: Axes, found: Sequence[Variant], metric: str, epochs: bool = False) -> list[Line2D]:
+    """The lines of all variants, on the scale that their values ask for; each seed's only where there are few variants."""
+    log = curves.log_scale(found, metric)
+    axis.set_yscale("log" if log else "linear")
+    units = [curves.epochs_per_update(each) if epochs else 1.0 for each in found]
+    return [
+        _curve(axis, each, metric, index, unit, log, len(found) <= SEEDS)
+        for index, (each, unit) in enumerate(zip(found, units, strict=True))
+    ]
+
+
+def _curve(axis: Axes, variant: Variant, metric: str, index: int, unit: float, log: bool, seeds: bool) -> Line2D:
     """The lines of a variant against updates, or against what `unit` of it an update is."""
     colour, dash = style(index)
-    for run in variant.runs:
+    for run in variant.runs if seeds or not variant.averaged else ():
         points = run.points(metric)
         axis.plot(
             [at * unit for at in points], list(points.values()), color=colour, linestyle=dash, linewidth=0.6, alpha=0.45
         )
-    mean = curves.band(variant.averaged, metric)
+    mean = curves.band(variant.averaged, metric, log)
     across = [at * unit for at in mean.updates]
     axis.fill_between(across, mean.low, mean.high, color=colour, alpha=0.16, linewidth=0)
     return axis.plot(across, mean.mean, color=colour, linestyle=dash, linewidth=1.8)[0]
@@ -122,20 +159,26 @@ def _dress(axis: Axes, title: str, ylabel: str) -> None:
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def _legend(axis: Axes, handles: list[Line2D], names: list[str]) -> None:
-    # outside of the axes; matplotlib leaves out names that begin with an underscore, a thin space keeps them
-    shown = [f"\u2009{name}" if name.startswith("_") else name for name in names]
-    legend = axis.legend(handles, shown, frameon=False, fontsize=8.5, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+def _legend(part: SubFigure, axis: Axes, handles: list[Line2D], names: list[str]) -> None:
+    """Beside the axes or, where there are many, below them."""
+    # matplotlib leaves out names that begin with an underscore, a thin space keeps them
+    shown = [cut(f"\u2009{name}" if name.startswith("_") else name, LONGEST) for name in names]
+    if len(names) <= FEW:
+        wrapped = [textwrap.fill(name, 28) for name in shown]
+        legend = axis.legend(handles, wrapped, frameon=False, fontsize=8.5, loc="upper left", bbox_to_anchor=(1.01, 1.0))  # fmt: skip
+    else:
+        columns = _across(shown)
+        legend = part.legend(handles, shown, frameon=False, fontsize=7.5, loc="outside lower center", ncols=columns)
     for text in legend.get_texts():
         text.set_parse_math(False)
 
 
-def _png(figure: Figure) -> bytes:
+def _png(figure: Figure, dots: int = DOTS) -> bytes:
     data = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message="Glyph"
         )  # a letter that the font lacks is a box, no reason to say more
         # without the version of matplotlib in it: the same runs give the same bytes
-        figure.savefig(data, format="png", dpi=130, metadata={"Software": None})
+        figure.savefig(data, format="png", dpi=dots, metadata={"Software": None})
     return data.getvalue()

@@ -16,6 +16,7 @@ from mollifier_lab.errors import LabError
 from mollifier_lab.methods import METHODS
 from mollifier_lab.report import trust
 from mollifier_lab.report.formats import show_unfinished
+from mollifier_lab.report.names import shorten
 from mollifier_lab.runs import DAMAGED, Row, RunFolder, Status
 from mollifier_lab.settings import TASKS, RunConfig, Settings
 from mollifier_lab.tuned import Tuned
@@ -97,13 +98,18 @@ class Run:
         return self._metric("best")
 
     @property
+    def headline(self) -> str:
+        """The table's metric; of a trial, which never sees the test set, that of its curve."""
+        return self.config.settings.curve if self.config.trial else self.config.settings.headline
+
+    @property
     def counted(self) -> float:
         """`final` as a mean counts it: a run that diverged has learnt nothing, and is worth as much as chance."""
         return self.config.settings.chance if math.isnan(self.final) else self.final
 
     def _metric(self, which: str) -> float:
         found = self.result.get(which)
-        return number(found.get(self.config.settings.headline)) if isinstance(found, dict) else math.nan
+        return number(found.get(self.headline)) if isinstance(found, dict) else math.nan
 
     def points(self, name: str) -> dict[int, float]:
         """A column of the metrics, by update; NaN where the run wrote null."""
@@ -121,6 +127,7 @@ class Variant:
         settings: Those of all its runs.
         runs: In the order of their seeds.
         tuned: The search that chose some of the settings, if there was one.
+        short: The name where there is little room; no two of a task have the same.
     """
 
     task: str
@@ -129,11 +136,17 @@ class Variant:
     settings: Settings
     runs: list[Run] = field(default_factory=list)
     tuned: Tuned | None = None
+    short: str = ""
 
     @property
     def done(self) -> list[Run]:
         """The runs that are done, and whose records are as they wrote them."""
         return [run for run in self.runs if run.status == "done" and not run.damage]
+
+    @property
+    def headline(self) -> str:
+        """The table's metric, that of all its runs."""
+        return self.runs[0].headline
 
     @property
     def study(self) -> Path:
@@ -205,7 +218,7 @@ def variants(given: Iterable[Run]) -> tuple[list[Variant], list[str]]:
     groups: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
     for run in given:
         config = run.config
-        groups[config.task, list(METHODS).index(config.method), config.title, dataclasses.astuple(config.settings)].append(run)  # fmt: skip
+        groups[config.task, list(METHODS).index(config.method), config.title, (config.trial, *dataclasses.astuple(config.settings))].append(run)  # fmt: skip
     found: list[Variant] = []
     notes: list[str] = []
     order = list(TASKS)
@@ -223,6 +236,9 @@ def variants(given: Iterable[Run]) -> tuple[list[Variant], list[str]]:
         of_task = [variant for variant in found if variant.task == task]
         _tell_apart(of_task)
         trust.mark(of_task)
+        shown = shorten([each.name for each in of_task], [METHODS[each.method].title for each in of_task])
+        for variant, name in zip(of_task, shown, strict=True):
+            variant.short = name
     return found, [*notes, *trust.mixed(found)]
 
 

@@ -50,6 +50,7 @@ class TableRow:
         unannealed: Seeds among `done` that did not diverge, and whose annealing had not ended.
         levels: The lowest and the highest level that these had.
         reasons: Why seeds failed, each reason once.
+        short: The variant's name where there is little room.
         final: At the end of the run.
         best: Of the weights with the best value of the curve.
         curve: What `target` is a value of.
@@ -91,6 +92,7 @@ class TableRow:
     unannealed: int = 0
     levels: str = ""
     reasons: tuple[str, ...] = ()
+    short: str = ""
 
     @property
     def seeds(self) -> str:
@@ -154,7 +156,7 @@ class TableRow:
         if self.updates_per_second >= 1000:
             rate = show_count(self.updates_per_second)
         return (
-            self.variant, self.average, self.interval, self.against, self.tuned or NONE, self.reported,
+            self.short or self.variant, self.average, self.interval, self.against, self.tuned or NONE, self.reported,
             show_metric(self.metric, self.best.mean), self.to_target, self.seeds, show_seconds(self.seconds), rate,
         )  # fmt: skip
 
@@ -168,6 +170,12 @@ class TableRow:
             self.variant, self.final.mean, self.final.low, difference, float(bool(self.tuned)), paper, self.best.mean,
             self.updates_to_target, self.done, self.seconds, self.updates_per_second,
         )  # fmt: skip
+
+
+def columns(rows: Sequence[TableRow]) -> list[int]:
+    """Which of `HEADINGS` say something of at least one of the rows; the variant always."""
+    cells = list(zip(*(row.cells() for row in rows), strict=True))
+    return [place for place, each in enumerate(cells) if place == 0 or set(each) != {NONE}]
 
 
 def table(runs: Iterable[RunFolder]) -> list[TableRow]:
@@ -212,14 +220,14 @@ def _row(variant: Variant, baseline: Variant | None) -> TableRow:
     unannealed = [run for run in done if run.unfinished]
     whole = [run for run in done if not run.diverged] or done
     # a variant with settings of its own is a control of ours, not what the paper reports
-    own = variant.name == METHODS[variant.method].title
+    own = variant.name == METHODS[variant.method].title and variant.headline == settings.headline
     numbers = reported(settings, variant.method) if own else None
     elsewhere = NOT_FULL if own and variant.method in in_paper(type(settings)) else ""
     return TableRow(
         task=variant.task,
         variant=variant.name,
         method=variant.method,
-        metric=settings.headline,
+        metric=variant.headline,
         done=len(done),
         diverged=sum(run.diverged for run in done),
         chance=settings.chance,
@@ -242,6 +250,7 @@ def _row(variant: Variant, baseline: Variant | None) -> TableRow:
         unannealed=len(unannealed),
         levels=show_levels([level for run in unannealed for level in run.result["annealing"].get("levels") or ()]),
         reasons=tuple(dict.fromkeys(run.reason for run in variant.runs if run.status == "failed")),
+        short=variant.short,
     )
 
 

@@ -140,6 +140,10 @@ class Settings:
         if wrong:
             raise LabError("; ".join(wrong))
 
+    def describe(self) -> str:
+        """Say what these settings run, in a line; `summary` is of the task's defaults."""
+        return self.summary
+
     def checks(self) -> list[tuple[str, str, bool]]:
         """A task's own checks: name, what is expected, whether it holds."""
         return []

@@ -53,6 +53,15 @@ class Characters(RecurrentSettings):
     updates: int = 80_000
     evaluate_every: int = 1000
 
+    def describe(self) -> str:
+        """Say what is run.
+
+        >>> Characters(words=30_000, width=64).describe()
+        'characters to word vectors, bidirectional LSTM and 5-layer tanh MLP × 64, 30,000 words'
+        """
+        words = f", {self.words:,} words" if self.words else ""
+        return f"characters to word vectors, bidirectional LSTM and {self.depth}-layer tanh MLP × {self.width}{words}"
+
     def checks(self) -> list[tuple[str, str, bool]]:
         names = ("valid", "embedding", "width", "depth", "longest")
         found = [(name, "a whole number >= 1", getattr(self, name) >= 1) for name in names]

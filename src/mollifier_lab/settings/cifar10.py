@@ -48,6 +48,14 @@ class Cifar10(Settings):
     recalibrate: int = 20
     """Batches of training data that the statistics of batch norm are measured anew on before an evaluation at a changed level; 0: never."""
 
+    def describe(self) -> str:
+        """Say what is run.
+
+        >>> Cifar10(depth=20, width=8, train=5000).describe()
+        'CIFAR-10, ResNet-20 from 8 channels, 5,000 training images'
+        """
+        return f"CIFAR-10, ResNet-{self.depth} from {self.width} channels, {self.train:,} training images"
+
     def checks(self) -> list[tuple[str, str, bool]]:
         return [
             ("width", "a whole number >= 1", self.width >= 1),

@@ -38,5 +38,13 @@ class Mnist(Settings):
     epochs: float = 100.0
     k: float = 1000.0
 
+    def describe(self) -> str:
+        """Say what is run.
+
+        >>> Mnist(depth=10).describe()
+        'MNIST, 10×100 sigmoid MLP'
+        """
+        return f"MNIST, {self.depth}×{self.width} {self.activation} MLP"
+
     def checks(self) -> list[tuple[str, str, bool]]:
         return [(name, "a whole number >= 1", getattr(self, name) >= 1) for name in ("width", "depth")]

@@ -52,6 +52,16 @@ class Parity(Settings):
     updates: int = 102_000
     evaluate_every: int = 500
 
+    def describe(self) -> str:
+        """Say what is run.
+
+        >>> Parity(bits=8, depth=2, width=16).describe()
+        '8-bit parity, 2×16 sigmoid MLP'
+        """
+        kind = {"fixed": "", "fresh": " with new samples at every update", "variable": " of variable length"}[self.kind]
+        bits = f"up to {self.bits}" if self.kind == "variable" else str(self.bits)
+        return f"{bits}-bit parity{kind}, {self.depth}×{self.width} {self.activation} MLP"
+
     def checks(self) -> list[tuple[str, str, bool]]:
         names = ("bits", "samples", "width", "depth")
         found = [(name, "a whole number >= 1", getattr(self, name) >= 1) for name in names]

@@ -46,6 +46,15 @@ class Pentomino(Settings):
     optimizer: Literal["sgd", "nesterov", "rmsprop", "adam"] = "sgd"
     epochs: float = 100.0
 
+    def describe(self) -> str:
+        """Say what is run.
+
+        >>> Pentomino(train=20_000).describe()
+        'Pentomino 20k, 6×200 sigmoid MLP'
+        """
+        images = f"{self.train // 1000}k" if self.train % 1000 == 0 else f"{self.train:,}"
+        return f"Pentomino {images}, {self.depth}×{self.width} {self.activation} MLP"
+
     def checks(self) -> list[tuple[str, str, bool]]:
         found = [(name, "a whole number >= 1", getattr(self, name) >= 1) for name in ("width", "depth")]
         return [*found, ("train", "a whole number from 1 to 80000", 1 <= self.train <= 80_000)]

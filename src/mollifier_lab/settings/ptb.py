@@ -64,6 +64,15 @@ class Ptb(RecurrentSettings):
     epochs: float = 13.0
     k: float = 10.0
 
+    def describe(self) -> str:
+        """Say what is run.
+
+        >>> Ptb(tokens=100_000).describe()
+        'Penn Treebank word by word, 2 LSTM layers × 200, 100,000 words of training text'
+        """
+        words = f", {self.tokens:,} words of training text" if self.tokens else ""
+        return f"Penn Treebank word by word, {self.layers} LSTM layer{'' if self.layers == 1 else 's'} × {self.width}{words}"
+
     def checks(self) -> list[tuple[str, str, bool]]:
         names = ("layers", "width", "steps")
         return [

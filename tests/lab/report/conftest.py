@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from tests.lab.report.folders import write_run, write_study
 
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )  # fmt: skip
 NASTY = "<script>document.title='got you'</script>&\"'$\\foo$ %{x} {{ 7 * 7 }} <b>"
 
@@ -52,6 +52,28 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Written:
     (root / "broken").mkdir()
     (root / "broken" / "config.json").write_text("{<script>")
     return Written(root, report(root, root / "out"))
+
+
+@pytest.fixture(scope="session")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """Forty trials of a search with long settings, and a label of 300 letters without a space."""
+    root = tmp_path_factory.mktemp("report") / "search"
+    for number in range(40):
+        changes = {"lr": 0.123456789 * (number + 1), "gain": 1.00123456789 + 0.01 * number, "k": 12.3456789 + number}
+        config = RunConfig.make("parity", "mollified", 0, "quick", **changes)
+        write_run(root / f"trial-{number:04d}", replace(config, trial=True), rows=8, levels=False)
+    write_run(root / "long", RunConfig.make("parity", "mollified", 0, "quick", label="x" * 300), rows=8, levels=False)
+    return Written(root, report(root))
+
+
+@pytest.fixture(scope="session")
+def nine(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """Three methods × three seeds, each evaluated more often than a plot is wide."""
+    root = tmp_path_factory.mktemp("report") / "nine"
+    for method in ("plain", "residual-bn", "mollified"):
+        for seed in range(3):
+            write_run(root / method / f"seed-{seed}", RunConfig.make("parity", method, seed, "quick"), rows=1000)
+    return Written(root, report(root))
 
 
 @pytest.fixture(scope="session")

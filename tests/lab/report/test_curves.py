@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mollifier_lab.report.curves import band, levels, thin
+from mollifier_lab.report.curves import LEVEL, band, grid, levels, log_scale, logged, points, thin
 from mollifier_lab.report.reading import Run, read, variants
 from mollifier_lab.runs import RunFolder, find_runs
 from mollifier_lab.settings import RunConfig
@@ -50,6 +50,30 @@ def test_a_mean_curve_is_over_the_runs_that_are_done_and_did_not_diverge(study: 
 
 def test_thinning_keeps_both_ends_and_the_order() -> None:
     kept = thin(5001)
-    assert (len(kept), kept[0], kept[-1]) == (1000, 0, 5000)
+    assert (len(kept), kept[0], kept[-1]) == (600, 0, 5000)
     assert kept == sorted(set(kept))
     assert thin(0) == []
+
+
+def test_on_a_log_scale_the_mean_is_geometric(tmp_path: Path) -> None:
+    first = run_with(tmp_path, 0, [{"update": 0, "x": 1.0}, {"update": 5, "x": 0.01}])
+    other = run_with(tmp_path, 1, [{"update": 0, "x": 4.0}, {"update": 5, "x": 0.0001}])
+    assert band([first, other], "x", log=True).mean == pytest.approx([2.0, 0.001])
+    assert band([first, other], "x").mean == pytest.approx([2.5, 0.00505])
+
+
+def test_every_column_that_a_run_wrote_can_be_drawn(study: Written) -> None:
+    found = variants(read(find_runs(study.root))[0])[0]
+    assert logged(found) == ("train_loss", "train_nll", "lr", "loss_average", LEVEL)
+    assert log_scale(found, "train_nll")  # from 0.7 to 0.02
+    assert not log_scale(found, LEVEL)
+    assert not log_scale([found[0]], "train_nll")  # plain stays where it is
+    annealed = next(each for each in found if each.method == "mollified").runs[0]
+    assert points(annealed, LEVEL)[0] == 1.0
+    assert points(found[0].runs[0], LEVEL) == {}
+
+
+def test_the_runs_of_a_variant_are_drawn_at_the_same_updates(study: Written) -> None:
+    found = next(each for each in variants(read(find_runs(study.root))[0])[0] if each.method == "residual-bn")
+    assert len({len(run.rows) for run in found.runs}) > 1  # one is running still
+    assert grid(found, 5) == [0, 500, 1000, 1500, 2000]

@@ -1,11 +1,21 @@
 """Settings, environment and commands."""
 
+import dataclasses
 import json
 import shlex
 from pathlib import Path
 
 from mollifier_lab.commands.train import Train
-from mollifier_lab.report.facts import environment_rows, recorded_commands, setting_rows, train_command, unlike_default
+from mollifier_lab.report import report
+from mollifier_lab.report.facts import (
+    environment_rows,
+    full_name,
+    recorded_commands,
+    setting_rows,
+    train_command,
+    unlike_default,
+    what_was_run,
+)
 from mollifier_lab.report.reading import Run, Variant, read, variants
 from mollifier_lab.runs import find_runs
 from mollifier_lab.settings import RunConfig
@@ -56,3 +66,27 @@ def test_a_command_makes_the_same_run(study: Written) -> None:
         words = shlex.split(train_command(run, study.root))
         assert words[:2] == ["mollifier", "train"]
         assert Train.parse(words[2:], "mollifier train").run_config() == run.config
+
+
+def test_the_lead_says_what_was_run_and_not_the_default(tmp_path: Path) -> None:
+    for number, depth in enumerate((2, 2, 3, 4, 5)):
+        config = RunConfig.make("parity", "plain", preset="quick", bits=8, width=16, depth=depth, lr=0.1 + number)
+        write_run(tmp_path / str(number), config, rows=2)
+    found = variants(read(find_runs(tmp_path))[0])[0]
+    assert what_was_run(found[:1]) == "8-bit parity, 2×16 sigmoid MLP"
+    assert what_was_run(found).count("8-bit parity") == 3
+    assert what_was_run(found).endswith("and 1 more like these")
+
+
+def test_a_full_name_has_every_setting_that_differs(tmp_path: Path) -> None:
+    found = both(tmp_path)[1]
+    assert full_name(found[0], found) == "plain; lr=0.25, loss_average=0.99"
+
+
+def test_a_trial_is_judged_by_its_curve_not_by_the_test_set_that_it_never_sees(tmp_path: Path) -> None:
+    config = dataclasses.replace(RunConfig.make("mnist", "plain"), trial=True)
+    folder = write_run(tmp_path / "trial-0000", config, rows=2)
+    result = json.loads((folder / "result.json").read_text()) | {"final": {"valid_error": 0.25}}
+    (folder / "result.json").write_text(json.dumps(result))
+    row = report(tmp_path).rows[0]
+    assert (row.metric, row.final.mean, row.diverged, row.reported) == ("valid_error", 0.25, 0, "–")

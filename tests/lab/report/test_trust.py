@@ -9,6 +9,7 @@ import pytest
 
 from mollifier_lab import seal
 from mollifier_lab.cli import main
+from mollifier_lab.data.sources import source
 from mollifier_lab.report import report
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings import RunConfig
@@ -151,19 +152,21 @@ def test_a_resumption_under_other_conditions_is_noted(tmp_path: Path) -> None:
 def test_runs_that_fail_while_being_built_are_in_the_table_the_page_and_the_csv(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "empty").mkdir()
-    study = tmp_path / "study"
-    line = ["compare", "mnist", "--methods", "plain", "--seeds", "2", "--data", str(tmp_path / "empty"), "--quiet"]
-    assert main([*line, "--out", str(study)]) == 1
+    data, study = tmp_path / "data", tmp_path / "study"
+    data.mkdir()
+    for file in source("mnist").files:
+        (data / file.name).write_text("no idx file")
+    line = ["compare", "mnist", "--methods", "plain", "--seeds", "2", "--data", str(data), "--allow-other-data"]
+    assert main([*line, "--quiet", "--out", str(study)]) == 1
     told = capsys.readouterr()
     assert "0 done, 2 failed" in told.out
-    assert f"note: {study / 'plain' / 'seed-0'}: failed: DataError: MNIST: " in told.err
+    assert f"note: {study / 'plain' / 'seed-0'}: failed: DataError: {data}" in told.err
     (row,) = report(study).rows
     assert row.failed == 2
     assert "train-images-idx3-ubyte.gz" in row.reasons[0]
     assert "0 runs done, 2 failed" in (study / "report.html").read_text()
-    assert "DataError: MNIST" in (study / "report.html").read_text()
-    assert "DataError: MNIST" in (study / "table.csv").read_text()
+    assert "damaged or cut short" in (study / "report.html").read_text()
+    assert "damaged or cut short" in (study / "table.csv").read_text()
     found = list(csv.DictReader((study / "curves.csv").read_text().splitlines()))
     assert [(each["seed"], each["status"]) for each in found] == [("0", "failed"), ("1", "failed")]
 

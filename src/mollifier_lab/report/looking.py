@@ -1,0 +1,49 @@
+"""A folder of runs as the table, the page and the server see it: read once, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from mollifier_lab.errors import LabError
+from mollifier_lab.report.reading import Run, Variant, read, variants
+from mollifier_lab.report.summary import TableRow, summarise
+from mollifier_lab.report.trust import remarks
+from mollifier_lab.runs import find_runs
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was found in a folder.
+
+    Attributes:
+        runs: All that could be read.
+        tasks: Their variants, by task.
+        rows: The table.
+        notes: What could not be read, is damaged or was left out.
+    """
+
+    runs: list[Run]
+    tasks: dict[str, list[Variant]]
+    rows: list[TableRow]
+    notes: list[str]
+
+    @property
+    def found(self) -> list[Variant]:
+        """The variants of all tasks."""
+        return [variant for each in self.tasks.values() for variant in each]
+
+
+def look(root: Path) -> Seen:
+    """Read all runs of a folder.
+
+    Raises:
+        LabError: If there is no run that can be read.
+    """
+    runs, problems = read(find_runs(root))
+    if not runs:
+        raise LabError(f"{root}: none of its runs can be read:\n" + "\n".join(problems))
+    found, left_out = variants(runs)
+    tasks = {task: list(group) for task, group in groupby(found, key=lambda variant: variant.task)}
+    return Seen(runs, tasks, summarise(found), [*problems, *left_out, *remarks(runs)])
