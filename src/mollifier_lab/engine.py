@@ -20,6 +20,7 @@ from mollifier_lab.denormals import flush_denormal
 from mollifier_lab.errors import Busy as Busy, Interrupted as Interrupted, LabError
 from mollifier_lab.group import Group
 from mollifier_lab.hardware import Hardware as Hardware
+from mollifier_lab.imports import not_while_loading
 from mollifier_lab.loop import Loop, Observe
 from mollifier_lab.runs import WANTED, Row, RunFolder
 from mollifier_lab.settings import RunConfig
@@ -86,6 +87,7 @@ def _go(
     observe: Observe | None,
     new: bool,
 ) -> Row:
+    not_while_loading("a run")
     fabric = hardware.fabric()
     fabric.launch()
     group = Group(fabric)

@@ -18,10 +18,14 @@ from typing import Any, Literal
 import filelock
 
 from mollifier_lab.errors import Busy, Interrupted, LabError
+from mollifier_lab.imports import refuse_others
 from mollifier_lab.runs import WANTED, RunFolder
 from mollifier_lab.settings import RunConfig
 
 _ONE = threading.Lock()  # torch has one random generator a process, and a Dask worker may have several threads
+
+
+Status = Literal["done", "found", "failed", "busy", "interrupted"]
 
 
 @dataclass(frozen=True)
@@ -57,9 +61,12 @@ class Outcome:
     """
 
     job: Job
-    status: Literal["done", "found", "failed", "busy", "interrupted"]
+    status: Status
     error: str = ""
     curable: bool = False
+
+
+Report = tuple[str, Status, str, bool]
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,16 @@ class Task:
     token: str
     owned: bool
     wait: bool = False
+
+    def far(self, config: str, path: str) -> Report:
+        """Do it in another process, which must load the code of the user's own first: hence text, not objects of classes that it has not got."""
+        try:
+            job = Job(RunConfig.from_json(config, trusted=True), Path(path))
+            refuse_others(job.config.imports)
+        except LabError as error:
+            return path, "failed", str(error), True
+        found = self(job)
+        return path, found.status, found.error, found.curable
 
     def __call__(self, job: Job) -> Outcome:
         if not job.path.parent.is_dir():
@@ -136,6 +153,7 @@ def _facts(config: RunConfig) -> dict[str, Any]:
         "seed": config.seed,
         "trial": config.trial,
         **asdict(config.settings),
+        "source": {each.name: each.sha256[:12] for each in config.imports},
     }
 
 

@@ -325,7 +325,7 @@ class Loop:
             model = copy.deepcopy(self.model)
             model.load_state_dict(self.best_state)
             self.best |= self._measure(model, self.final)
-        plain = finish(self.model, self.annealer)
+        plain = finish(self.model, self.annealer, self.config.spec.undo)
         final = self._measure(plain, self.final)
         self.best |= final if last else {}
         seconds = self._clock()

@@ -20,6 +20,7 @@ import joblib  # type: ignore[import-untyped]
 
 from mollifier_lab.backends import Backend, opened
 from mollifier_lab.errors import Interrupted, LabError
+from mollifier_lab.imports import not_while_loading
 from mollifier_lab.job import Job, Outcome, Task
 from mollifier_lab.signals import Stop
 
@@ -63,6 +64,7 @@ class Pool:
         """
         if not jobs:
             return
+        not_while_loading("runs")
         for job in jobs:
             job.path.parent.mkdir(parents=True, exist_ok=True)
         todo = {job.path: job for job in jobs}
@@ -111,9 +113,15 @@ class Pool:
                 pre_dispatch=1 if solo else "2*n_jobs" if self.backend == "ray" else "n_jobs",
                 **({"initializer": _own_group} if self._owned else {}),
             )
-            wanted = (joblib.delayed(task)(job) for job in jobs if not (stop.asked or interrupted))
+            byname = {str(job.path): job for job in jobs}
+            wanted = (
+                joblib.delayed(task.far)(job.config.to_json(), str(job.path))
+                for job in jobs
+                if not (stop.asked or interrupted)
+            )
             try:
-                for outcome in parallel(wanted):
+                for path, *end in parallel(wanted):
+                    outcome = Outcome(byname[path], *end)
                     interrupted = interrupted or outcome.status == "interrupted"
                     if outcome.status != "interrupted":
                         yield outcome

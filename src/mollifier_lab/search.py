@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import filelock
 
+from mollifier_lab import imports as code
 from mollifier_lab.backends import Backend
 from mollifier_lab.errors import Interrupted, LabError, pick
 from mollifier_lab.job import Job, Outcome
@@ -221,6 +222,7 @@ def search_command(
     for name, value, usual in flags:
         words += [f"--{name}", str(value)] if value != usual else []
     words += ["--allow-other-data"] if allow_other_data else []
+    words += code.flags()
     return shlex.join(words)
 
 

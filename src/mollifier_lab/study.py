@@ -21,6 +21,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from mollifier_lab import imports as code
 from mollifier_lab.backends import Backend
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.job import Job, Outcome, different
@@ -156,6 +157,7 @@ def study_command(
     for name, value, usual in flags:
         words += [f"--{name}", str(value)] if value != usual else []
     words += ["--allow-other-data"] if allow_other_data else []
+    words += code.flags()
     return shlex.join(words)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from tyro.conf import arg
 
+from mollifier_lab.commands.imported import Imports
 from mollifier_lab.commands.options import (
     Address,
     Backend,
@@ -56,6 +57,7 @@ class Compare:
     backend: Backend = "loky"
     address: Address = None
     threads: Threads = 0
+    imports: Imports = ()
     quiet: Quiet = False
 
     def run(self) -> int:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from mollifier_lab.commands.imported import Imports
 from mollifier_lab.commands.screen import show_report
 
 
@@ -18,6 +19,7 @@ class Report:
     folder: Annotated[Positional[Path], arg(metavar="DIR", help="Folder of a run, of a comparison, or of many.")]
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: into DIR)")] = None
     """Where to write it."""
+    imports: Imports = ()
 
     def run(self) -> int:
         """Write it; print the table and where the page is."""

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from tyro.conf import arg
 
+from mollifier_lab.commands.imported import Imports
 from mollifier_lab.commands.options import (
     Address,
     Backend,
@@ -53,6 +54,7 @@ class Search:
     backend: Backend = "loky"
     address: Address = None
     threads: Threads = 0
+    imports: Imports = ()
     quiet: Quiet = False
 
     def run(self) -> int:

@@ -12,6 +12,7 @@ import tyro
 from tyro.conf import arg
 
 from mollifier_lab import seal
+from mollifier_lab.commands.imported import Imports
 from mollifier_lab.commands.options import (
     SWITCHES,
     DataFolder,
@@ -30,12 +31,7 @@ from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings import TASKS, RunConfig
 
 S = TypeVar("S")
-_YES_OR_NO = {
-    each.name.replace("_", "-") for kind in TASKS.values() for each in dataclasses.fields(kind) if each.type == "bool"
-}
-SWITCHED = {"-h", "--help", "--quiet", "--no-tensorboard", "--allow-other-data"} | {
-    f"--{start}{name}" for name in _YES_OR_NO for start in ("", "no-")
-}
+SWITCHED = {"-h", "--help", "--quiet", "--no-tensorboard", "--allow-other-data"}
 
 
 @dataclass(frozen=True)
@@ -63,6 +59,7 @@ class Train(Generic[S]):
     """Folder of the run."""
     data: DataFolder = None
     allow_other_data: OtherData = False
+    imports: Imports = ()
     quiet: Quiet = False
     hardware: HardwareFlags = field(default_factory=Hardware)
 
@@ -123,7 +120,7 @@ def _done_already(folder: RunFolder, config: RunConfig) -> dict[str, Any]:
     if folder.status == "empty":
         return {}
     there = folder.config()
-    if there.to_json() != config.to_json():
+    if there != config:
         raise LabError(
             f"{folder.path} holds another run ({', '.join(differences(there, config))}); nothing was touched. "
             f"Name another folder: --out DIR"
@@ -152,6 +149,8 @@ def glance(args: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     >>> glance(["--quiet", "--preset", "quick", "parity", "--lr=0.1"])
     (['parity'], {'--quiet': '', '--preset': 'quick', '--lr': '0.1'})
     """
+    fields = [each for kind in TASKS.values() for each in dataclasses.fields(kind) if each.type in ("bool", bool)]
+    switched = SWITCHED | {f"--{start}{each.name.replace('_', '-')}" for each in fields for start in ("", "no-")}
     words: list[str] = []
     flags: dict[str, str] = {}
     rest = iter(args)
@@ -159,7 +158,7 @@ def glance(args: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         name, equals, value = each.partition("=")
         if not each.startswith("-"):
             words.append(each)
-        elif equals or each in SWITCHED:
+        elif equals or each in switched:
             flags[name] = value
         else:
             flags[name] = next(rest, "")

@@ -100,6 +100,7 @@ def train_command(run: Run, root: Path) -> str:
         for name in differing([preset, config.settings])
     ]
     words = f"mollifier train {config.task} --method {config.method} --preset {shlex.quote(config.preset)}"
+    flags += [f"--import {shlex.quote(each.source)}" for each in config.imports]
     flags += ["--allow-other-data"] if config.other_data else []
     precision = run.identity.get("precision", "32-true")
     flags += [f"--precision {shlex.quote(str(precision))}"] if precision != "32-true" else []

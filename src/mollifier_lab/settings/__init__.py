@@ -14,7 +14,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from mollifier_lab import imports as code
 from mollifier_lab.errors import LabError, did_you_mean, pick
+from mollifier_lab.imports import Import as Import
 from mollifier_lab.methods import Method, method_for
 from mollifier_lab.settings.applies import refuse_idle
 from mollifier_lab.settings.base import KNOBS as KNOBS, Range as Range, Settings as Settings
@@ -68,6 +70,8 @@ class RunConfig:
     """Of a search: the test set is never looked at."""
     other_data: bool = False
     """May the data be other files than the published ones? What they were is in environment.json."""
+    imports: tuple[Import, ...] = dataclasses.field(default_factory=code.recorded)
+    """Code of the user's own that the run was made with, see `mollifier_lab.imports`."""
 
     def __post_init__(self) -> None:
         refuse_idle(method_for(self.method, self.task), self.settings)
@@ -94,27 +98,31 @@ class RunConfig:
     def to_json(self) -> str:
         """As a file: readable, and read back by `from_json`."""
         facts = dataclasses.asdict(self)
-        for name in ("trial", "other_data"):  # as files were before there were these
+        for name in ("trial", "other_data", "imports"):  # as files were before there were these
             if not facts[name]:
                 del facts[name]
         return json.dumps({"format": FORMAT, **facts}, indent=2) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> RunConfig:
-        """Read what `to_json` wrote.
+    def from_json(cls, text: str, *, trusted: bool = False) -> RunConfig:
+        """Read what `to_json` wrote; load the code that it names, if it was loaded before by this user, or is trusted.
 
         Raises:
-            LabError: If it is no config, or one that this version does not know.
+            LabError: If it is no config, or one that this version does not know, or its code can not be loaded.
         """
         try:
             found = json.loads(text)
             settings = found["settings"]
             rest = {name: found[name] for name in ("task", "method", "seed", "preset", "label")}
             rest |= {name: found.get(name) is True for name in ("trial", "other_data")}
+            rest["imports"] = tuple(
+                Import(str(each["source"]), str(each["sha256"])) for each in found.get("imports", ())
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise LabError(f"this is not the config of a run ({error!r})") from None
         if found.get("format") != FORMAT:
             raise LabError(f"config of format {found.get('format')}, this version reads {FORMAT}")
+        code.recall(rest["imports"], trusted=trusted)
         kind = pick("task", rest["task"], TASKS)
         known = {field.name for field in dataclasses.fields(kind)}
         if unknown := sorted(set(settings) - known):
