@@ -134,8 +134,12 @@ def recall(wanted: Sequence[Import], *, trusted: bool = False) -> None:
     """
     there = set(_LOADED.values())
     for each in wanted:
-        if each in there or each.source in _LOADED:
+        if each in there or (each.source in _LOADED and not trusted):
             continue
+        if (
+            is_file(each.source) and each.source in _LOADED
+        ):  # by a worker of a cluster that lives longer than one version of the file
+            _unload(each.source)
         if is_file(each.source) and not Path(each.source).is_file():
             raise LabError(
                 f"{each.source} is not there on {platform.node()}: this run was made with it; if it lies elsewhere now, give --import FILE"
@@ -212,6 +216,13 @@ def digest(module: ModuleType) -> str:
     every = sorted(path.parent.rglob("*.py"))
     told = "".join(f"{each.relative_to(path.parent).as_posix()} {hashlib.sha256(each.read_bytes()).hexdigest()}\n" for each in every)  # fmt: skip
     return hashlib.sha256(told.encode()).hexdigest()
+
+
+def _unload(source: str) -> None:
+    del _LOADED[source]
+    for name in [name for name, module in sys.modules.items() if getattr(module, "__file__", None) == source]:
+        if name != "__main__":
+            del sys.modules[name]
 
 
 def _from_file(path: Path) -> ModuleType:
