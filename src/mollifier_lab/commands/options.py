@@ -49,6 +49,11 @@ Changes = Annotated[
     ),
 ]
 Quiet = Annotated[bool, arg(help="No progress.", help_behavior_hint="")]
+Tags = Annotated[str, arg(metavar="A,B", help="Tags for `mollifier ls`.", help_behavior_hint="(default: none)")]
+NoteText = Annotated[str, arg(metavar="TEXT", help="A note for `mollifier ls`.", help_behavior_hint="(default: none)")]
+DryRun = Annotated[
+    bool, arg(help="Print what would be run, with every setting; run and write nothing.", help_behavior_hint="")
+]
 Threads = Annotated[int, arg(help="Threads a process; 0: torch decides.")]
 
 

@@ -11,16 +11,21 @@ from typing import Annotated, Any, Generic, TypeVar
 import tyro
 from tyro.conf import arg
 
-from mollifier_lab import seal
+from mollifier_lab import notes, seal
+from mollifier_lab.commands.dry import tell
 from mollifier_lab.commands.imported import Imports
+from mollifier_lab.commands.names import run_folder
 from mollifier_lab.commands.options import (
     SWITCHES,
     DataFolder,
+    DryRun,
     HardwareFlags,
     MethodName,
+    NoteText,
     OtherData,
     Preset,
     Quiet,
+    Tags,
     Task,
 )
 from mollifier_lab.commands.screen import rank, result_line, say, tell_end
@@ -31,7 +36,7 @@ from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings import TASKS, RunConfig
 
 S = TypeVar("S")
-SWITCHED = {"-h", "--help", "--quiet", "--no-tensorboard", "--allow-other-data"}
+SWITCHED = {"-h", "--help", "--quiet", "--no-tensorboard", "--allow-other-data", "--dry-run"}
 
 
 @dataclass(frozen=True)
@@ -52,14 +57,17 @@ class Train(Generic[S]):
     label: Annotated[str, arg(metavar="TEXT", help_behavior_hint="(default: the method's title)")] = ""
     """Name in tables and plots."""
     config: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
-    """Start from the config.json of a run, from what a search found, or from any part of such a file; flags come on top."""
+    """Start from the config.json of a run, from what a search found, or from any part of such a file, JSON or YAML; flags come on top. If it names a task, TASK can be left out."""
     out: Annotated[
-        Path | None, arg(metavar="DIR", help_behavior_hint="(default: runs/TASK/METHOD/seed-SEED)")
+        Path | None, arg(metavar="DIR", help_behavior_hint="(default: runs/TASK/METHOD and what is changed/seed-SEED)")
     ] = None  # fmt: skip
     """Folder of the run."""
     data: DataFolder = None
     allow_other_data: OtherData = False
     imports: Imports = ()
+    tags: Tags = ""
+    note: NoteText = ""
+    dry_run: DryRun = False
     quiet: Quiet = False
     hardware: HardwareFlags = field(default_factory=Hardware)
 
@@ -69,11 +77,13 @@ class Train(Generic[S]):
         words, flags = glance(args)
         if {"-h", "--help"} & set(flags):
             args = ["--help"]  # what stands before it would be missing from the help
+        start = Start.read(Path(flags["--config"])) if flags.get("--config") else Start()
+        if not words and start.task:
+            words, args = [start.task], [start.task, *args]
         if not words:
             if args != ["--help"]:
                 raise LabError(f"{prog} needs a task: one of {', '.join(TASKS)}; for example: {prog} parity")
             return tyro.cli(Train[Nothing], args=args, prog=prog, config=SWITCHES)
-        start = Start.read(Path(flags["--config"])) if flags.get("--config") else Start()
         settings = start.begin(words[0], flags.get("--preset", ""))
         kind: Any = type(settings)
         default = Train(
@@ -99,13 +109,17 @@ class Train(Generic[S]):
     def run(self) -> int:
         """Train, unless it is done already."""
         config = self.run_config()
-        out = self.out or Path("runs", self.task, self.method, f"seed-{self.seed}")
+        out = self.out or run_folder(config)
+        if self.dry_run:
+            return tell([(config, out)])
         if found := _done_already(RunFolder(out), config):
             say(f"done already: {result_line(self.task, found, out)}")
             return 0
 
         from mollifier_lab import engine
 
+        if rank() == 0:
+            notes.add(out, self.tags, self.note)
         result = engine.train(config, out, data=self.data, hardware=self.hardware, show=not self.quiet)
         tell_end(self.task, result, out)
         return 0
