@@ -15,13 +15,13 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
-from mollifier_lab import seal
+from mollifier_lab import loggers, seal
 from mollifier_lab.denormals import flush_denormal
 from mollifier_lab.errors import Busy as Busy, Interrupted as Interrupted, LabError
 from mollifier_lab.group import Group
 from mollifier_lab.hardware import Hardware as Hardware
 from mollifier_lab.imports import not_while_loading
-from mollifier_lab.loop import Loop, Observe
+from mollifier_lab.loop import Judge, Loop, Observe
 from mollifier_lab.runs import WANTED, Row, RunFolder
 from mollifier_lab.settings import RunConfig
 
@@ -36,6 +36,7 @@ def train(
     hardware: Hardware | None = None,
     show: bool = True,
     observe: Observe | None = None,
+    judge: Judge | None = None,
 ) -> Row:
     """Make a run.
 
@@ -46,6 +47,7 @@ def train(
         hardware: On what; one device by default.
         show: Show how it goes?
         observe: Called after every update with its number, its loss and the levels.
+        judge: Called after every evaluation with the update and the value of the curve; the run ends if it says True.
 
     Returns:
         What result.json holds.
@@ -55,7 +57,7 @@ def train(
         Interrupted: After SIGINT or SIGTERM, with a checkpoint saved.
         Busy: If another process works in that folder.
     """
-    return _go(config, RunFolder(out), data, hardware or Hardware(), show, observe, new=True)
+    return _go(config, RunFolder(out), data, hardware or Hardware(), show, observe, judge, new=True)
 
 
 def resume(
@@ -65,6 +67,7 @@ def resume(
     hardware: Hardware | None = None,
     show: bool = True,
     observe: Observe | None = None,
+    judge: Judge | None = None,
 ) -> Row:
     """Go on with a run from its last good checkpoint; what comes out is bit for bit what an uninterrupted run gives.
 
@@ -75,7 +78,7 @@ def resume(
     if folder.status == "done":
         seal.refuse(folder.path)
         return folder.json("result.json")
-    return _go(config, folder, data, hardware or Hardware(), show, observe, new=False)
+    return _go(config, folder, data, hardware or Hardware(), show, observe, judge, new=False)
 
 
 def _go(
@@ -85,9 +88,11 @@ def _go(
     hardware: Hardware,
     show: bool,
     observe: Observe | None,
+    judge: Judge | None,
     new: bool,
 ) -> Row:
     not_while_loading("a run")
+    loggers.check(hardware.logger)
     fabric = hardware.fabric()
     fabric.launch()
     group = Group(fabric)
@@ -96,7 +101,7 @@ def _go(
         if folder.status == "done":  # by another process, just before this one had the folder
             return folder.json("result.json")
         with _disk(folder), flush_denormal(config.settings.flush_denormal):
-            loop = Loop(config, folder, data, hardware, group, show, observe)
+            loop = Loop(config, folder, data, hardware, group, show, observe, judge)
             stack.callback(loop.close)
             return loop.run()
 

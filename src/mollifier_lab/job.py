@@ -19,6 +19,7 @@ import filelock
 
 from mollifier_lab.errors import Busy, Interrupted, LabError
 from mollifier_lab.imports import refuse_others
+from mollifier_lab.pruning import Judge, Pruning
 from mollifier_lab.runs import WANTED, RunFolder
 from mollifier_lab.settings import RunConfig
 
@@ -79,6 +80,8 @@ class Task:
     token: str
     owned: bool
     wait: bool = False
+    pruning: Pruning | None = None
+    logger: str = ""
 
     def far(self, config: str, path: str) -> Report:
         """Do it in another process, which must load the code of the user's own first: hence text, not objects of classes that it has not got."""
@@ -123,17 +126,25 @@ class Task:
         try:
             from mollifier_lab import engine  # torch: only where runs are made
 
-            hardware = engine.Hardware(threads=self.threads)
-            if (folder.path / "config.json").exists():
-                engine.resume(folder.path, data=self.data, hardware=hardware, show=self.show)
-            else:
-                engine.train(job.config, folder.path, data=self.data, hardware=hardware, show=self.show)
+            hardware = engine.Hardware(threads=self.threads, logger=self.logger)
+            with self._judge(job) as judge:
+                if (folder.path / "config.json").exists():
+                    engine.resume(folder.path, data=self.data, hardware=hardware, show=self.show, judge=judge)
+                else:
+                    engine.train(
+                        job.config, folder.path, data=self.data, hardware=hardware, show=self.show, judge=judge
+                    )
         except (Interrupted, Busy):
             raise
         except Exception as error:
             line = str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
             return _failed(job, line, traceback.format_exc(), isinstance(error, LabError))
         return Outcome(job, "done")
+
+    def _judge(self, job: Job) -> contextlib.AbstractContextManager[Judge | None]:
+        if self.pruning is None:
+            return contextlib.nullcontext()
+        return self.pruning.judge(int(job.path.name.rpartition("-")[2]), job.config.settings.updates)
 
 
 def different(folder: RunFolder, wanted: RunConfig) -> str:

@@ -22,6 +22,7 @@ from mollifier_lab.files import write_atomically
 from mollifier_lab.group import Converted, Group
 from mollifier_lab.hardware import Hardware
 from mollifier_lab.identity import compare, identity, log_resumption, recorded
+from mollifier_lab.loggers import open_loggers
 from mollifier_lab.optimizers import make_optimizer
 from mollifier_lab.outlook import outlook
 from mollifier_lab.progress import Progress
@@ -32,6 +33,7 @@ from mollifier_lab.signals import Stop
 from mollifier_lab.treatment import finish, treat
 
 Observe = Callable[[int, Tensor, list[float] | None], None]
+Judge = Callable[[int, float], bool]
 AGREE = 10  # several processes ask each other this seldom whether one of them was told to stop
 # A run has diverged when its mean training loss is so many times that of its first update (or 1, if that was less). All losses here start near
 # that of guessing; a mini-batch may be a thousand times as bad and the network recover, but at a million times its outputs have lost all scale.
@@ -62,6 +64,7 @@ class Loop:
         group: Group,
         show: bool,
         observe: Observe | None,
+        judge: Judge | None = None,
     ) -> None:
         self.config, self.settings, self.folder, self.group, self.observe = (
             config,
@@ -70,6 +73,7 @@ class Loop:
             group,
             observe,
         )
+        self.judge, self.pruned = judge, False
         self.device = group.fabric.device
         if self.settings.batch % group.size:
             raise LabError(f"batch={self.settings.batch}: expected a multiple of the {group.size} processes")
@@ -84,7 +88,10 @@ class Loop:
         self.first_loss = self.valid_loss = math.nan
         self.lr = -1.0
         lengths, problems = self._restore()
-        self.records = Records(folder.path, lengths, hardware.tensorboard, self.update) if group.main else None
+        self.records: Records | None = None
+        if group.main:
+            more = open_loggers(hardware.logger, folder.path, config)
+            self.records = Records(folder.path, lengths, hardware.tensorboard, self.update, more)
         title = f"{config.task}, {config.title}, seed {config.seed}"
         self.shown = show and group.main
         self.progress = Progress(title, self.update, self.total, self.shown)
@@ -120,7 +127,7 @@ class Loop:
             if self.update == 0:
                 self._foresee(None)
                 self._evaluate(None)
-            while self.update < self.total and self.divergence is None and not self.converged:
+            while self.update < self.total and self.divergence is None and not (self.converged or self.pruned):
                 self._step()
                 if self._asked(stop):
                     self._save()
@@ -219,6 +226,8 @@ class Loop:
         over = self.annealer is None or self.finished_at is not None
         if loss is not None and over and row[curve] is not None:
             self.converged = self.settings.converged > 0 and row[curve] <= self.settings.converged
+        if self.judge is not None and loss is not None and row[curve] is not None and self.update < self.total:
+            self.pruned = self.judge(self.update, row[curve])
         if self.records is not None:
             self.records.write(row, self._clock())
         self.progress.row(row)
@@ -334,6 +343,8 @@ class Loop:
             "final": final, "best": self.best, "annealing": annealing, "diverged": self.divergence is not None,
             "divergence": self.divergence, "converged": self.converged, "sealed": True,
         }  # fmt: skip
+        if self.pruned:
+            result["pruned"] = True
         if self.identity["other_data"]:
             result["other_data"] = self.identity["other_data"]
         if self.group.main:

@@ -18,10 +18,12 @@ from typing import Any
 
 import joblib  # type: ignore[import-untyped]
 
+from mollifier_lab import loggers
 from mollifier_lab.backends import Backend, opened
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.imports import not_while_loading
 from mollifier_lab.job import Job, Outcome, Task
+from mollifier_lab.pruning import Pruning
 from mollifier_lab.signals import Stop
 
 
@@ -36,6 +38,8 @@ class Pool:
         address: Of the cluster; without one, a small one is started here. Dask uses all workers that it finds there.
         threads: Of each run; 0: this machine's, shared fairly, or 1 where an address is given.
         show: Show how a run goes, where there is one at a time?
+        pruning: Which trials of a search are ended early; None: none.
+        logger: Where runs log to beside TensorBoard, see `mollifier_lab.loggers`.
     """
 
     data: Path | None = None
@@ -44,10 +48,13 @@ class Pool:
     address: str | None = None
     threads: int = 0
     show: bool = True
+    pruning: Pruning | None = None
+    logger: str = ""
 
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise LabError(f"workers={self.workers}: expected a whole number >= 1")
+        loggers.check(self.logger)
         if self.threads < 0:
             raise LabError(f"threads={self.threads}: expected a whole number >= 0")
         if self.address is not None and self.backend == "loky":
@@ -68,7 +75,15 @@ class Pool:
         for job in jobs:
             job.path.parent.mkdir(parents=True, exist_ok=True)
         todo = {job.path: job for job in jobs}
-        task = Task(self.data, self._share(), self.show and self._alone, uuid.uuid4().hex, owned=self._owned)
+        task = Task(
+            self.data,
+            self._share(),
+            self.show and self._alone,
+            uuid.uuid4().hex,
+            owned=self._owned,
+            pruning=self.pruning,
+            logger=self.logger,
+        )
         with opened(self.backend, self.address, self.workers) as config:
             while todo:
                 # under way when a worker died; one of them is the reason: alone, each shows whether it is the one

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial
 
-End = Literal["done", "diverged", "failed", "left"]
+End = Literal["done", "diverged", "failed", "left", "pruned"]
 
 
 class Trials:
@@ -55,6 +55,9 @@ class Trials:
             return
         seal.refuse(outcome.job.path)
         result = RunFolder(outcome.job.path).json("result.json")
+        if result.get("pruned") and not result["diverged"]:
+            self._study.tell(number, state=TrialState.PRUNED, skip_if_finished=True)
+            return
         value = result["final"][outcome.job.config.settings.curve]
         self._study.tell(number, math.inf if result["diverged"] or value is None else value, skip_if_finished=True)
 
@@ -66,7 +69,7 @@ class Trials:
         table = csv.writer(text, lineterminator="\n")
         table.writerow(["trial", "outcome", "value", *names, "folder"])
         for trial in trials:
-            value = trial.value if end(trial) == "done" else ""
+            value = trial.value if end(trial) in ("done", "pruned") else ""
             table.writerow([trial.number, end(trial), value, *map(trial.params.get, names), trial.user_attrs["folder"]])
         return text.getvalue()
 
@@ -75,6 +78,8 @@ def end(trial: FrozenTrial) -> End:
     """How a trial came out: one that diverged has an infinite value, one that failed has none."""
     if not trial.state.is_finished():
         return "left"
+    if trial.state.name == "PRUNED":
+        return "pruned"
     if trial.value is None:
         return "failed"
     return "done" if math.isfinite(trial.value) else "diverged"

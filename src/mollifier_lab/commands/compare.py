@@ -18,9 +18,11 @@ from mollifier_lab.commands.options import (
     Changes,
     DataFolder,
     DryRun,
+    Logger,
     NoteText,
     OtherData,
     Preset,
+    Pruner,
     Quiet,
     Tags,
     Task,
@@ -57,6 +59,7 @@ class Compare:
     """Settings of the search's trials alone: updates=2000, a shorter training."""
     search_seed: Annotated[int, arg(metavar="N")] = 1000
     """Of the search's draws and runs; none of the seeds that are compared."""
+    pruner: Pruner = "none"
     best: Annotated[tuple[Path, ...], arg(metavar="FILE ...", help_behavior_hint="(default: none)")] = ()
     """Take what earlier searches found: best.json files of `mollifier search`, each for its method."""
     out: Annotated[
@@ -70,6 +73,7 @@ class Compare:
     address: Address = None
     threads: Threads = 0
     imports: Imports = ()
+    logger: Logger = ""
     tags: Tags = ""
     note: NoteText = ""
     dry_run: DryRun = False
@@ -111,6 +115,7 @@ class Compare:
         common: dict[str, Any] = {
             "preset": self.preset, "changes": self.changes, "data": self.data, "workers": self.workers, "backend": self.backend,
             "address": self.address, "threads": self.threads, "show": not self.quiet, "allow_other_data": self.allow_other_data,
+            "logger": self.logger,
         }  # fmt: skip
         seeds = seed_numbers(self.seeds)
         if self.search:
@@ -118,8 +123,16 @@ class Compare:
                 raise LabError(
                     "--search and --best: expected one of them; --best takes what a search has found already"
                 )
-            short: dict[str, Any] = {"trial_changes": self.search_set, "search_seed": self.search_seed}
+            short: dict[str, Any] = {
+                "trial_changes": self.search_set,
+                "search_seed": self.search_seed,
+                "pruner": self.pruner,
+            }
             return tune(self.task, variants, self.search, seeds, out, **short, **common)
+        if self.pruner != "none":
+            raise LabError(
+                f"--pruner {self.pruner}: expected --search N beside it; what is compared is never cut short"
+            )
         if self.search_set:
             raise LabError(f"--search-set {' '.join(self.search_set)}: expected --search N beside it")
         return compare_best(self.task, variants, seeds, out, best=self.best, **common)

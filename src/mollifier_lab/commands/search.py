@@ -18,9 +18,11 @@ from mollifier_lab.commands.options import (
     Changes,
     DataFolder,
     DryRun,
+    Logger,
     MethodName,
     OtherData,
     Preset,
+    Pruner,
     Quiet,
     Task,
     Threads,
@@ -45,6 +47,7 @@ class Search:
     changes: Changes = ()
     seed: Annotated[int, arg(metavar="N")] = 0
     """Of the search and of its runs."""
+    pruner: Pruner = "none"
     storage: Annotated[str | None, arg(metavar="URL", help_behavior_hint="(default: an SQLite file in the folder)")] = None  # fmt: skip
     """Database of the trials; on a cluster, one that all machines reach."""
     out: Annotated[
@@ -58,6 +61,7 @@ class Search:
     address: Address = None
     threads: Threads = 0
     imports: Imports = ()
+    logger: Logger = ""
     dry_run: DryRun = False
     quiet: Quiet = False
 
@@ -90,6 +94,8 @@ class Search:
             threads=self.threads,
             show=not self.quiet,
             allow_other_data=self.allow_other_data,
+            pruner=self.pruner,
+            logger=self.logger,
         )
         counts = ", ".join(f"{count} {name}" for name, count in best.trials.items() if count)
         drawn = search_space(self.task, self.method, common)
