@@ -82,7 +82,7 @@ def load(source: str | Path, *, record: bool = True) -> Import:
         try:
             module = _from_file(Path(key)) if is_file(key) else importlib.import_module(key)
             getattr(module, HOOK, lambda: None)()
-        except Exception as error:  # whatever the user's code raises
+        except (Exception, SystemExit) as error:  # whatever the user's code raises
             raise LabError(f"--import {text}: {_reason(error, key)} (on {platform.node()})") from error
         finally:
             _LOADING.pop()
@@ -249,7 +249,7 @@ def _from_file(path: Path) -> ModuleType:
     return module
 
 
-def _reason(error: Exception, key: str) -> str:
+def _reason(error: BaseException, key: str) -> str:
     if isinstance(error, LabError):
         return str(error)
     lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == key]

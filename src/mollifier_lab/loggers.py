@@ -22,6 +22,10 @@ from mollifier_lab.runs import Row
 from mollifier_lab.settings import RunConfig
 
 
+# what the packages would tell their makers; a user who wants that says so in the environment
+SILENT = {"MLFLOW_DISABLE_TELEMETRY": "true", "WANDB_ERROR_REPORTING": "false"}
+
+
 class Logger(Protocol):
     """What is told of a run as it goes on."""
 
@@ -42,6 +46,8 @@ def open_loggers(names: str, folder: Path, config: RunConfig) -> list[Logger]:
         LabError: If there is none of that name, or its package is not installed.
     """
     found: list[Logger] = []
+    for switch, value in SILENT.items():
+        os.environ.setdefault(switch, value)
     for name in check(names):
         try:
             with _quiet():

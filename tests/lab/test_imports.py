@@ -187,6 +187,7 @@ def test_workers_refuse_another_version_and_code_that_starts_runs(tmp_path: Path
     [
         (None, "there is no such file"),
         ("1 / 0", "line 1 (ZeroDivisionError: division by zero)"),
+        ("raise SystemExit(3)", "line 1 (SystemExit: 3)"),
         ("def x(:", "(SyntaxError:"),
         ("from mollifier_lab import register_task\nregister_task('parity', None)(int)", "there is a task 'parity' already"),
         ("from mollifier_lab import register_task\nregister_task('a b', None)(int)", "expected a name of small letters"),
