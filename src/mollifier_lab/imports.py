@@ -122,12 +122,13 @@ def recorded() -> tuple[Import, ...]:
     return tuple(_LOADED[source] for source in _ASKED)
 
 
-def recall(wanted: Sequence[Import], *, trusted: bool = False) -> None:
+def recall(wanted: Sequence[Import], *, trusted: bool = False, record: bool = False) -> None:
     """Load what a config names. Code that has changed is loaded as it is now: `hashes` tells, and a run that is gone on with compares.
 
     Args:
         wanted: As the config has it.
         trusted: The user has asked for this very code.
+        record: Do configs that are made from now on name it, too?
 
     Raises:
         LabError: If it is not there, fails, or was never named by this user.
@@ -135,6 +136,8 @@ def recall(wanted: Sequence[Import], *, trusted: bool = False) -> None:
     there = set(_LOADED.values())
     for each in wanted:
         if each in there or (each.source in _LOADED and not trusted):
+            if record and each.source in _LOADED:
+                note(_LOADED[each.source])
             continue
         if (
             is_file(each.source) and each.source in _LOADED
@@ -149,7 +152,7 @@ def recall(wanted: Sequence[Import], *, trusted: bool = False) -> None:
                 f"this run was made with {each.source}, which you have not imported here before; "
                 f"if you trust that code, give --import {each.source}"
             )
-        load(each.source, record=False)
+        load(each.source, record=record)
 
 
 def hashes(wanted: Sequence[Import]) -> dict[str, str] | None:

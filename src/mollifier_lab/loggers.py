@@ -21,7 +21,6 @@ from mollifier_lab.files import write_atomically
 from mollifier_lab.runs import Row
 from mollifier_lab.settings import RunConfig
 
-
 # what the packages would tell their makers; a user who wants that says so in the environment
 SILENT = {"MLFLOW_DISABLE_TELEMETRY": "true", "WANDB_ERROR_REPORTING": "false"}
 

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -258,18 +257,18 @@ def test_what_a_method_did_beside_mollification_is_undone(tmp_path: Path) -> Non
         assert sorted(file.keys()) == ["0.bias", "0.weight", "2.bias", "2.weight"]
 
 
-def test_entry_points_are_loaded_by_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_points_of_a_package_are_loaded_by_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     package = tmp_path / "my_package"
     package.mkdir()
     (package / "__init__.py").write_text("")
     guide.save(package)
     monkeypatch.syspath_prepend(str(tmp_path))
-    points = [metadata.EntryPoint("spirals", "my_package.my_task", "mollifier.tasks")]
-
-    def found(group: str) -> list[metadata.EntryPoint]:
-        return [point for point in points if point.group == group]
-
-    monkeypatch.setattr(metadata, "entry_points", found)
+    told = tmp_path / "my_package-1.0.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
+    (told / "entry_points.txt").write_text("[mollifier.tasks]\nspirals = my_package.my_task\n")
     assert main(["train", "parrity"]) == 2
     assert "spirals" not in TASKS
     out = str(tmp_path / "run")
@@ -278,6 +277,12 @@ def test_entry_points_are_loaded_by_their_names(tmp_path: Path, monkeypatch: pyt
     assert record.source == "my_package.my_task"
     again()
     assert main(["resume", out]) == 0  # by the name of the module
+    again()
+    capsys.readouterr()
+    assert main(["tasks"]) == 0
+    assert "Which of two spirals does a point lie on" in capsys.readouterr().out
+    assert main(["methods", "spirals"]) == 0
+    assert "half-time" in capsys.readouterr().out
 
 
 def test_registered_in_a_module_it_is_recorded_without_the_flag(
@@ -305,6 +310,16 @@ def test_a_worker_that_lives_on_loads_the_new_version(tmp_path: Path) -> None:
     assert RunConfig.from_json(config.to_json(), trusted=True).settings == TASKS["spirals"](samples=77)  # type: ignore[call-arg]
     assert imports.hashes(config.imports) == {"my_task.py": new.sha256}
     assert TASKS["spirals"]().samples == 77  # type: ignore[attr-defined]
+
+
+def test_a_search_finds_a_config_that_train_takes_without_more_words(tmp_path: Path) -> None:
+    line = ["search", "spirals", "--import", str(guide.save(tmp_path)), "--method", "half-time", "--trials", "1"]
+    few = ["--set", "samples=20", "updates=10", "evaluate_every=5", "--quiet", "--threads", "1"]
+    assert main([*line, *few, "--out", str(tmp_path / "search")]) == 0
+    again()
+    best = tmp_path / "search" / "best.json"
+    assert main(["train", "--config", str(best), "--out", str(tmp_path / "run"), "--quiet", "--no-tensorboard"]) == 0
+    assert RunFolder(tmp_path / "run").config().imports == RunConfig.from_json(best.read_text()).imports != ()
 
 
 def test_a_package_has_one_hash_over_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,11 @@ class Ls:
             runs, wrong = read(find_runs(folder))
             problems += wrong
             for run in runs:
-                told = notes.above(run.folder.path, folder)
+                try:
+                    told = notes.above(run.folder.path, folder)
+                except LabError as error:
+                    problems.append(str(error))
+                    told = notes.Notes()
                 if not self.tag or self.tag in told.tags:
                     found.append((run, told, str(run.folder.path)))
         if self.tag and not found:
@@ -56,7 +60,7 @@ class Ls:
             shown.add_row(*map(Text, cells))  # Text: a label is no markup
         if found:
             console().print(shown)
-        for problem in problems:
+        for problem in dict.fromkeys(problems):
             print(f"note: {problem}", file=sys.stderr)
         return 0
 

@@ -54,9 +54,10 @@ class Start:
                 raise LabError(f"--config {path}: {name}={value!r}: expected {KINDS[kinds[name]]}")
         start = cls(**found)
         try:
-            recall([Import(str(each["source"]), str(each["sha256"])) for each in start.imports])
+            wanted = [Import(str(each["source"]), str(each["sha256"])) for each in start.imports]
         except (KeyError, TypeError) as error:
             raise LabError(f"--config {path}: imports: expected objects with source and sha256 ({error!r})") from None
+        recall(wanted, record=True)
         return start
 
     def begin(self, task: str, preset: str = "") -> Settings:
