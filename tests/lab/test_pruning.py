@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from mollifier_lab.cli import main
 from mollifier_lab.errors import LabError
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.search import Best, search, search_command
+from tests.lab.processes import fork
 
 TINY = {"bits": 6, "width": 8, "depth": 2, "samples": 64, "batch": 16, "updates": 40, "evaluate_every": 10}
 TRIALS = 9
@@ -51,13 +53,17 @@ def test_bad_trials_end_early_and_the_best_is_one_that_ended(whole: Path) -> Non
     assert best["outcomes"]["pruned"] == [outcome for outcome, _ in found].count("pruned")
 
 
-def test_a_trial_that_was_lost_ends_at_the_same_update(whole: Path, tmp_path: Path) -> None:
-    """As after a kill: Optuna knows some of its values, the folder is gone."""
-    before = pruned(tmp_path)
-    rows = (tmp_path / "trials.csv").read_bytes()
-    assert rows == (whole / "trials.csv").read_bytes()
-    assert pruned(tmp_path) == before
-    assert (tmp_path / "trials.csv").read_bytes() == rows
+def test_killed_and_run_again_the_same_trials_are_pruned(whole: Path, tmp_path: Path) -> None:
+    """Killed in a trial of which Optuna has been told something already."""
+    child, rows = fork(pruned, tmp_path), tmp_path / "trial-0006" / "metrics.jsonl"
+    while not (rows.exists() and rows.read_bytes().count(b"\n") > 1):
+        assert child.process.is_alive(), "it ended before it was killed"
+        time.sleep(0.001)
+    child.kill()
+    assert "left" in {row["outcome"] for row in csv.DictReader((tmp_path / "trials.csv").read_text().splitlines())}
+    pruned(tmp_path)
+    for name in ("trials.csv", "best.json"):
+        assert (tmp_path / name).read_bytes() == (whole / name).read_bytes()
 
 
 def test_another_pruner_is_another_search(whole: Path) -> None:
