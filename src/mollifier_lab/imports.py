@@ -12,7 +12,6 @@ registered something), since a folder of runs from elsewhere must not start code
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib
 import importlib.util
@@ -28,7 +27,7 @@ from types import ModuleType
 from typing import Any
 
 from mollifier_lab.errors import LabError
-from mollifier_lab.files import write_atomically
+from mollifier_lab.trusted import is_trusted, trust
 
 GROUPS = ("mollifier.tasks", "mollifier.methods")
 OURS = "mollifier_lab."
@@ -96,7 +95,8 @@ def note(found: Import) -> None:
     """Let configs that are made from now on record a piece of code, and trust it in later processes of this user."""
     _LOADED[found.source] = found
     _ASKED.setdefault(found.source)
-    _trust(found.source)
+    if not found.source.startswith(OURS):
+        trust(found.source)
 
 
 def note_origin(thing: Any) -> None:
@@ -147,7 +147,7 @@ def recall(wanted: Sequence[Import], *, trusted: bool = False, record: bool = Fa
             raise LabError(
                 f"{each.source} is not there on {platform.node()}: this run was made with it; if it lies elsewhere now, give --import FILE"
             )
-        if not (trusted or each.source.startswith(OURS) or _is_trusted(each.source)):
+        if not (trusted or each.source.startswith(OURS) or is_trusted(each.source)):
             raise LabError(
                 f"this run was made with {each.source}, which you have not imported here before; "
                 f"if you trust that code, give --import {each.source}"
@@ -258,26 +258,3 @@ def _reason(error: BaseException, key: str) -> str:
     lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == key]
     where = f", line {lines[-1]}" if lines else ""
     return f"it can not be imported{where} ({type(error).__name__}: {error})"
-
-
-def _trust(source: str) -> None:
-    if source.startswith(OURS):
-        return
-    with contextlib.suppress(OSError, RuntimeError):  # no home: the user names it each time
-        write_atomically(_mark(source), f"{source}\n".encode())
-
-
-def _is_trusted(source: str) -> bool:
-    """Has this user named it before? A link, or what another user has put there, is not believed."""
-    try:
-        mark = _mark(source)
-        mine = not hasattr(os, "getuid") or mark.lstat().st_uid == os.getuid()
-        return mine and not mark.is_symlink() and mark.read_text() == f"{source}\n"
-    except (OSError, RuntimeError, ValueError):
-        return False
-
-
-def _mark(source: str) -> Path:
-    asked, base = os.environ.get("MOLLIFIER_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    cache = Path(asked).expanduser() if asked else (Path(base) if base else Path.home() / ".cache") / "mollifier"
-    return cache / "imports" / hashlib.sha256(source.encode()).hexdigest()[:32]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mollifier_lab import engine, imports, report
+from mollifier_lab import engine, imports, report, trusted
 from mollifier_lab.cli import main
 from mollifier_lab.errors import LabError
 from mollifier_lab.imports import Import
@@ -39,7 +39,7 @@ FLAGS = [
 @pytest.fixture(autouse=True)
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What is trusted is in a folder of the test, and what is registered is gone after it."""
-    monkeypatch.setattr(imports, "_mark", lambda source: tmp_path / "cache" / str(abs(hash(source))))
+    monkeypatch.setattr(trusted, "_mark", lambda source: tmp_path / "cache" / str(abs(hash(source))))
     monkeypatch.setattr(sys, "path", list(sys.path))
     with guide.as_before():
         yield
@@ -111,12 +111,12 @@ def test_code_that_was_never_named_is_not_started(tmp_path: Path, capsys: pytest
 
 
 def test_a_link_in_the_cache_is_no_trust(tmp_path: Path) -> None:
-    imports._trust("some.module")
-    assert imports._is_trusted("some.module")
-    mark = imports._mark("some.module")
+    trusted.trust("some.module")
+    assert trusted.is_trusted("some.module")
+    mark = trusted._mark("some.module")
     mark.rename(tmp_path / "elsewhere")
     mark.symlink_to(tmp_path / "elsewhere")
-    assert not imports._is_trusted("some.module")
+    assert not trusted.is_trusted("some.module")
 
 
 def test_resume_with_another_version_is_refused_and_with_the_same_elsewhere_goes_on(

@@ -52,14 +52,14 @@ def here(code: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, byte
 @pytest.fixture(autouse=True)
 def workers_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("PYTHONPATH", ":".join(filter(None, sys.path)))
-    monkeypatch.setattr(imports, "_trust", lambda source: None)
+    monkeypatch.setattr(imports, "trust", lambda source: None)
     with guide.as_before():
         yield
 
 
 def until_killed(code: Path, out: Path, path: str, where: dict[str, Any]) -> None:
     os.environ["PYTHONPATH"] = path
-    imports._trust = lambda source: None
+    imports.trust = lambda source: None
     os.setsid()
     study(code, out, **where)
 

@@ -152,7 +152,14 @@ def _done_already(folder: RunFolder, config: RunConfig) -> dict[str, Any]:
 
 def differences(there: RunConfig, here: RunConfig) -> list[str]:
     """What differs between two configs, in words."""
-    old, new = ({**vars(each), **dataclasses.asdict(each.settings)} for each in (there, here))
+    old, new = (
+        {
+            **vars(each),
+            **dataclasses.asdict(each.settings),
+            "imports": {one.name: one.sha256[:12] for one in each.imports},
+        }
+        for each in (there, here)
+    )
     names = [name for name in {**old, **new} if name != "settings" and old.get(name) != new.get(name)]
     return [f"{name} {old.get(name)!r} there, {new.get(name)!r} here" for name in names]
 
