@@ -3,7 +3,7 @@
 >>> import tempfile
 >>> path = Path(tempfile.mkdtemp()) / "my_words.py"
 >>> _ = path.write_text("answer = 42")
->>> load(path).name, sys.modules["my_words"].answer
+>>> load(path, record=False).name, sys.modules["my_words"].answer
 ('my_words.py', 42)
 
 What a run needs is in its config.json, and is loaded again from there: but only what this user has named before (``--import``, or code that

@@ -28,8 +28,11 @@ Imports = Annotated[
 def take_imports(args: Sequence[str]) -> list[str]:
     """Load what `--import` names, and what installed packages offer under a name of this line; the line without the flag.
 
-    >>> take_imports(["parity", "--import=json", "--lr", "0.1"])
-    ['parity', '--lr', '0.1']
+    >>> try:
+    ...     take_imports(["parity", "--import", "nowhere.py", "--lr", "0.1"])
+    ... except LabError as error:
+    ...     print(str(error).partition(" (")[0])
+    --import nowhere.py: there is no such file
 
     Raises:
         LabError: If something can not be loaded.
