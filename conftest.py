@@ -42,6 +42,16 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return DocumentFile.from_parent(parent, path=file_path) if page or source else None
 
 
+def _lab_tables() -> tuple[Any, ...]:
+    """Where tasks and methods of users are; none where the laboratory is not installed (make test-oldest)."""
+    try:
+        from mollifier_lab import imports, methods, register, settings, variants
+    except ModuleNotFoundError:
+        return ()
+    own = (imports._LOADED, imports._ASKED, register.OWN, register._WHENCE)
+    return (settings.TASKS, methods.METHODS, methods.OPEN, variants.DEFAULTS, *own)
+
+
 class DocumentFile(pytest.File):
     """One document."""
 
@@ -62,6 +72,7 @@ class Examples(pytest.Item):
             table._FUNCTIONS,
             table._METHODS,
             _structure._RESIDUAL_TYPES,
+            *_lab_tables(),
         )
         before = [place.copy() for place in tables]
         torch.manual_seed(0)

@@ -6,17 +6,29 @@
 >>> METHODS["mollified"].title
 'mollified'
 
-The command is `mollifier`; from Python, `mollifier_lab.engine.train` makes one run and `mollifier_lab.study.compare` many.
+The command is `mollifier`; from Python, `compare` compares methods on any model, `mollifier_lab.engine.train` makes one run and
+`mollifier_lab.study.compare` many. `register_task` and `register_method` add to what there is.
 """
 
 TYPE_CHECKING = False  # typing itself is not imported: nothing is, before the command can answer Ctrl-C
 if TYPE_CHECKING:
     from mollifier_lab.errors import LabError as LabError
     from mollifier_lab.methods import METHODS as METHODS
-    from mollifier_lab.settings import TASKS as TASKS, RunConfig as RunConfig
+    from mollifier_lab.own_model import compare as compare
+    from mollifier_lab.register import register_method as register_method, register_task as register_task
+    from mollifier_lab.settings import TASKS as TASKS, RunConfig as RunConfig, Settings as Settings
 
-__all__ = ["METHODS", "TASKS", "LabError", "RunConfig"]
-_HOMES = {"LabError": "errors", "METHODS": "methods", "TASKS": "settings", "RunConfig": "settings"}
+__all__ = ["METHODS", "TASKS", "LabError", "RunConfig", "Settings", "compare", "register_method", "register_task"]
+_HOMES = {
+    "LabError": "errors",
+    "METHODS": "methods",
+    "RunConfig": "settings",
+    "Settings": "settings",
+    "TASKS": "settings",
+    "compare": "own_model",
+    "register_method": "register",
+    "register_task": "register",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -52,8 +52,9 @@ def _dask(address: str | None, workers: int) -> Iterator[dict[str, Any]]:
     dask: Any = distributed  # its types say nothing
 
     with contextlib.ExitStack() as stack:
+        # any free port: None would be Dask's usual one, with a warning where another cluster has it
         place = address or stack.enter_context(
-            dask.LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=logging.ERROR)
+            dask.LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", silence_logs=logging.ERROR)
         )  # fmt: skip
         client = stack.enter_context(dask.Client(place, timeout=PATIENCE, set_as_default=False))
         several = [name for name, threads in client.nthreads().items() if threads > 1]

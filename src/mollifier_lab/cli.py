@@ -107,6 +107,7 @@ def parse(args: list[str]) -> Command:
 
     import tyro
 
+    from mollifier_lab.commands.imported import take_imports
     from mollifier_lab.commands.options import SWITCHES
     from mollifier_lab.commands.repeated import gather
     from mollifier_lab.commands.table import COMMANDS, Train
@@ -114,7 +115,7 @@ def parse(args: list[str]) -> Command:
 
     name = args[0]
     kind = pick("command", name, COMMANDS)
-    rest = gather(args[1:])
+    rest = gather(take_imports(args[1:]))
     prog = f"mollifier {name}"
     if kind is Train:
         return Train.parse(rest, prog)

@@ -15,12 +15,13 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
-from mollifier_lab import seal
+from mollifier_lab import loggers, seal
 from mollifier_lab.denormals import flush_denormal
 from mollifier_lab.errors import Busy as Busy, Interrupted as Interrupted, LabError
 from mollifier_lab.group import Group
 from mollifier_lab.hardware import Hardware as Hardware, resume_command, watch_ranks
-from mollifier_lab.loop import Loop, Observe
+from mollifier_lab.imports import not_while_loading
+from mollifier_lab.loop import Judge, Loop, Observe
 from mollifier_lab.runs import WANTED, Row, RunFolder
 from mollifier_lab.settings import RunConfig
 
@@ -37,6 +38,7 @@ def train(
     hardware: Hardware | None = None,
     show: bool = True,
     observe: Observe | None = None,
+    judge: Judge | None = None,
 ) -> Row:
     """Make a run.
 
@@ -47,6 +49,7 @@ def train(
         hardware: On what; one device by default.
         show: Show how it goes?
         observe: Called after every update with its number, its loss and the levels.
+        judge: Called after every evaluation with the update and the value of the curve; the run ends if it says True.
 
     Returns:
         What result.json holds.
@@ -56,7 +59,7 @@ def train(
         Interrupted: After SIGINT or SIGTERM, with a checkpoint saved.
         Busy: If another process works in that folder.
     """
-    return _go(config, RunFolder(out), data, hardware or Hardware(), show, observe, new=True)
+    return _go(config, RunFolder(out), data, hardware or Hardware(), show, observe, judge, new=True)
 
 
 def resume(
@@ -66,6 +69,7 @@ def resume(
     hardware: Hardware | None = None,
     show: bool = True,
     observe: Observe | None = None,
+    judge: Judge | None = None,
 ) -> Row:
     """Go on with a run from its last good checkpoint; what comes out is bit for bit what an uninterrupted run gives.
 
@@ -76,7 +80,7 @@ def resume(
     if folder.status == "done":
         seal.refuse(folder.path)
         return folder.json("result.json")
-    return _go(config, folder, data, hardware or Hardware(), show, observe, new=False)
+    return _go(config, folder, data, hardware or Hardware(), show, observe, judge, new=False)
 
 
 def _go(
@@ -86,9 +90,12 @@ def _go(
     hardware: Hardware,
     show: bool,
     observe: Observe | None,
+    judge: Judge | None,
     new: bool,
 ) -> Row:
     command = resume_command(folder.path, data, hardware)
+    not_while_loading("a run")
+    loggers.check(hardware.logger)
     fabric = hardware.fabric()
     fabric.launch()
     group = Group(fabric)
@@ -98,7 +105,7 @@ def _go(
         if folder.status == "done":  # by another process, just before this one had the folder
             return folder.json("result.json")
         with _disk(folder, command), flush_denormal(config.settings.flush_denormal):
-            loop = Loop(config, folder, data, hardware, group, show, observe)
+            loop = Loop(config, folder, data, hardware, group, show, observe, judge)
             stack.callback(loop.close)
             return loop.run()
 

@@ -40,6 +40,8 @@ class Hardware:
     """Threads a process; 0: torch decides."""
     tensorboard: bool = True
     """Events for TensorBoard, if it is installed."""
+    logger: str = ""
+    """Log to mlflow or wandb (offline), too, in the folder of each run; both: mlflow,wandb."""
 
     def __post_init__(self) -> None:
         check_threads(self.threads)

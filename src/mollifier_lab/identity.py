@@ -13,6 +13,7 @@ import torch
 import mollifier
 from mollifier_lab.data.sums import Sums
 from mollifier_lab.errors import LabError
+from mollifier_lab.imports import hashes
 from mollifier_lab.runs import ESSENTIAL, INCIDENTAL, Row
 from mollifier_lab.settings import RunConfig
 
@@ -24,6 +25,7 @@ HINTS = (
     "give --accelerator {there}",
     "they draw other noise; {kernels}",
     "give the folder with the files of then: --data",
+    "give the code of then: --import FILE",
 )
 _KERNELS = {
     "native": "the native ones need a C++ compiler, and MOLLIFIER_KERNELS unset",
@@ -46,6 +48,7 @@ def identity(config: RunConfig, precision: str, ranks: int, device: str, data: S
         "kernels": mollifier.kernels.info().backend if config.spec.annealed else None,  # other methods use none
         "data": data.files,
         "other_data": list(data.other),
+        "source": hashes(config.imports),
         "threads": torch.get_num_threads(),
         "torch": str(torch.__version__),
         "mollifier": mollifier.__version__,

@@ -18,11 +18,16 @@ from typing import Any, Literal
 import filelock
 
 from mollifier_lab.errors import Busy, Interrupted, LabError
+from mollifier_lab.imports import refuse_others
 from mollifier_lab.progress import notes_to
+from mollifier_lab.pruning import Judge, Pruning
 from mollifier_lab.runs import WANTED, RunFolder
 from mollifier_lab.settings import RunConfig
 
 _ONE = threading.Lock()  # torch has one random generator a process, and a Dask worker may have several threads
+
+
+Status = Literal["done", "found", "failed", "busy", "interrupted"]
 
 
 @dataclass(frozen=True)
@@ -63,9 +68,12 @@ class Outcome:
     """
 
     job: Job
-    status: Literal["done", "found", "failed", "busy", "interrupted"]
+    status: Status
     error: str = ""
     curable: bool = False
+
+
+Report = tuple[str, Status, str, bool]
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,18 @@ class Task:
     token: str
     owned: bool
     wait: bool = False
+    pruning: Pruning | None = None
+    logger: str = ""
+
+    def far(self, config: str, path: str) -> Report:
+        """Do it in another process, which must load the code of the user's own first: hence text, not objects of classes that it has not got."""
+        try:
+            job = Job(RunConfig.from_json(config, trusted=True), Path(path))
+            refuse_others(job.config.imports)
+        except LabError as error:
+            return path, "failed", str(error), True
+        found = self(job)
+        return path, found.status, found.error, found.curable
 
     def __call__(self, job: Job) -> Outcome:
         if not job.path.parent.is_dir():
@@ -112,18 +132,26 @@ class Task:
         try:
             from mollifier_lab import engine  # torch: only where runs are made
 
-            hardware = engine.Hardware(threads=self.threads)
-            with contextlib.nullcontext() if self.show else notes_to(job.notes):
+            hardware = engine.Hardware(threads=self.threads, logger=self.logger)
+            quiet = contextlib.nullcontext() if self.show else notes_to(job.notes)
+            with quiet, self._judge(job) as judge:
                 if (folder.path / "config.json").exists():
-                    engine.resume(folder.path, data=self.data, hardware=hardware, show=self.show)
+                    engine.resume(folder.path, data=self.data, hardware=hardware, show=self.show, judge=judge)
                 else:
-                    engine.train(job.config, folder.path, data=self.data, hardware=hardware, show=self.show)
+                    engine.train(
+                        job.config, folder.path, data=self.data, hardware=hardware, show=self.show, judge=judge
+                    )
         except (Interrupted, Busy):
             raise
         except Exception as error:
             line = str(error) if isinstance(error, LabError) else f"{type(error).__name__}: {error}"
             return _failed(job, line, traceback.format_exc(), isinstance(error, LabError))
         return Outcome(job, "done")
+
+    def _judge(self, job: Job) -> contextlib.AbstractContextManager[Judge | None]:
+        if self.pruning is None:
+            return contextlib.nullcontext()
+        return self.pruning.judge(int(job.path.name.rpartition("-")[2]), job.config.settings.updates)
 
 
 def different(folder: RunFolder, wanted: RunConfig) -> str:
@@ -143,6 +171,7 @@ def _facts(config: RunConfig) -> dict[str, Any]:
         "seed": config.seed,
         "trial": config.trial,
         **asdict(config.settings),
+        "source": {each.name: each.sha256[:12] for each in config.imports},
     }
 
 

@@ -23,6 +23,7 @@ from mollifier_lab.fits import check_state, load_optimizer
 from mollifier_lab.group import Converted, Group
 from mollifier_lab.hardware import Hardware, resume_command
 from mollifier_lab.identity import compare, identity, log_resumption, recorded
+from mollifier_lab.loggers import open_loggers
 from mollifier_lab.optimizers import make_optimizer
 from mollifier_lab.outlook import outlook
 from mollifier_lab.progress import Progress, telling
@@ -33,6 +34,7 @@ from mollifier_lab.signals import Stop
 from mollifier_lab.treatment import finish, treat
 
 Observe = Callable[[int, Tensor, list[float] | None], None]
+Judge = Callable[[int, float], bool]
 AGREE = 10  # several processes ask each other this seldom whether one of them was told to stop
 # A run has diverged when its mean training loss is so many times that of its first update (or 1, if that was less). All losses here start near
 # that of guessing; a mini-batch may be a thousand times as bad and the network recover, but at a million times its outputs have lost all scale.
@@ -63,6 +65,7 @@ class Loop:
         group: Group,
         show: bool,
         observe: Observe | None,
+        judge: Judge | None = None,
     ) -> None:
         self.config, self.settings, self.folder, self.group, self.observe = (
             config,
@@ -72,6 +75,7 @@ class Loop:
             observe,
         )
         self.resume_command = resume_command(folder.path, data, hardware)
+        self.judge, self.pruned = judge, False
         self.device = group.fabric.device
         if self.settings.batch % group.size:
             raise LabError(f"batch={self.settings.batch}: expected a multiple of the {group.size} processes")
@@ -89,7 +93,10 @@ class Loop:
         self.differs: list[str] = []
         self.saved: list[str] = []
         lengths, problems = self._restore()
-        self.records = Records(folder.path, lengths, hardware.tensorboard, self.update) if group.main else None
+        self.records: Records | None = None
+        if group.main:
+            more = open_loggers(hardware.logger, folder.path, config)
+            self.records = Records(folder.path, lengths, hardware.tensorboard, self.update, more)
         title = f"{config.task}, {config.title}, seed {config.seed}"
         self.shown = show and group.main
         self.progress = Progress(title, self.update, self.total, self.shown)
@@ -125,7 +132,7 @@ class Loop:
             if self.update == 0:
                 self._foresee(None)
                 self._evaluate(None)
-            while self.update < self.total and self.divergence is None and not self.converged:
+            while self.update < self.total and self.divergence is None and not (self.converged or self.pruned):
                 self._step()
                 if self._asked(stop):
                     self._save()
@@ -225,6 +232,8 @@ class Loop:
         over = self.annealer is None or self.finished_at is not None
         if loss is not None and over and row[curve] is not None:
             self.converged = self.settings.converged > 0 and row[curve] <= self.settings.converged
+        if self.judge is not None and loss is not None and row[curve] is not None and self.update < self.total:
+            self.pruned = self.judge(self.update, row[curve])
         if self.records is not None:
             self.records.write(row, self._clock())
         self.progress.row(row)
@@ -345,7 +354,7 @@ class Loop:
             model = copy.deepcopy(self.model)
             model.load_state_dict(self.best_state)
             self.best |= self._measure(model, self.final)
-        plain = finish(self.model, self.annealer)
+        plain = finish(self.model, self.annealer, self.config.spec.undo)
         final = self._measure(plain, self.final)
         self.best |= final if last else {}
         seconds = self._clock()
@@ -354,6 +363,8 @@ class Loop:
             "final": final, "best": self.best, "annealing": annealing, "diverged": self.divergence is not None,
             "divergence": self.divergence, "converged": self.converged, "sealed": True,
         }  # fmt: skip
+        if self.pruned:
+            result["pruned"] = True
         if self.identity["other_data"]:
             result["other_data"] = self.identity["other_data"]
         if self.group.main:

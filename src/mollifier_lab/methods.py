@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from mollifier_lab.errors import LabError, pick
 
@@ -33,6 +34,9 @@ class Method:
         weight_noise: Gaussian noise on the weights, annealed: Monte-Carlo mollification (appendix A).
         per_sample: Stochastic depth drops a layer for each sample, not for the batch.
         knobs: Settings beyond the learning rate that this method has, and that a search varies.
+        apply: A method of the user's own: ``apply(model, settings, example)`` changes the model in place, and returns its annealer or None.
+        undo: Takes away again what ``apply`` did, beside what `mollifier.restore` takes away.
+        anneals: Does ``apply`` return an annealer?
     """
 
     name: str
@@ -44,11 +48,14 @@ class Method:
     weight_noise: bool = False
     per_sample: bool = False
     knobs: tuple[str, ...] = ()
+    apply: Callable[..., Any] | None = None
+    undo: Callable[..., Any] | None = None
+    anneals: bool = False
 
     @property
     def annealed(self) -> bool:
         """Does an annealer drive it?"""
-        return self.mollify is not None or self.weight_noise
+        return self.mollify is not None or self.weight_noise or self.anneals
 
     def has(self, part: str, recurrent: bool) -> bool:
         """Does it mollify that part of a network: ``"copy"``, ``"activations"`` or ``"gates"``? ``recurrent``: has the network such layers?
@@ -56,6 +63,8 @@ class Method:
         >>> METHODS["gates"].has("gates", recurrent=True), METHODS["gates"].has("copy", recurrent=True)
         (True, False)
         """
+        if self.apply is not None:  # only its author knows
+            return self.anneals
         if self.mollify is None:
             return False
         layers = self.mollify.get("recurrent", {})
@@ -99,11 +108,26 @@ _ALL = (
            mollify={"train_noise": "expected"}, knobs=("k", "c")),
 )  # fmt: skip
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}
+# the tasks of users: the architectures that each can build, and whether it has recurrent layers
+OPEN: dict[str, tuple[tuple[str, ...], bool]] = {}
 
 
 def applicable(task: str) -> list[Method]:
     """The methods that apply to a task."""
-    return [method for method in _ALL if task in method.tasks]
+    return [method for method in METHODS.values() if applies(method, task)]
+
+
+def applies(method: Method, task: str) -> bool:
+    """Does a method apply to a task? To a user's, if the task can build the network, and the method is not for recurrent ones alone.
+
+    >>> applies(METHODS["gates"], "parity")
+    False
+    """
+    if task not in OPEN:
+        return task in method.tasks
+    architectures, recurrent = OPEN[task]
+    general = {*MLPS} <= {*method.tasks} or (recurrent and {*RECURRENT} <= {*method.tasks})
+    return task in method.tasks or (general and method.architecture in architectures)
 
 
 def method_for(name: str, task: str) -> Method:
@@ -113,7 +137,7 @@ def method_for(name: str, task: str) -> Method:
         LabError: If there is none of that name, or it does not apply.
     """
     method = pick("method", name, METHODS)
-    if task not in method.tasks:
+    if not applies(method, task):
         names = ", ".join(each.name for each in applicable(task))
         raise LabError(f"method {name!r} does not apply to task {task!r}; these do: {names}")
     return method

@@ -20,10 +20,13 @@ from typing import Any
 
 import joblib  # type: ignore[import-untyped]
 
+from mollifier_lab import loggers
 from mollifier_lab.backends import Backend, opened
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.hardware import MOST, check_threads
+from mollifier_lab.imports import not_while_loading
 from mollifier_lab.job import Job, Outcome, Task
+from mollifier_lab.pruning import Pruning
 from mollifier_lab.signals import Stop
 
 WATCH = 1.0  # seconds between two looks whether the parent is still there
@@ -40,6 +43,8 @@ class Pool:
         address: Of the cluster; without one, a small one is started here. Dask uses all workers that it finds there.
         threads: Of each run; 0: this machine's, shared fairly, or 1 where an address is given.
         show: Show how a run goes, where there is one at a time?
+        pruning: Which trials of a search are ended early; None: none.
+        logger: Where runs log to beside TensorBoard, see `mollifier_lab.loggers`.
     """
 
     data: Path | None = None
@@ -48,12 +53,15 @@ class Pool:
     address: str | None = None
     threads: int = 0
     show: bool = True
+    pruning: Pruning | None = None
+    logger: str = ""
 
     def __post_init__(self) -> None:
         most = MOST if self.backend == "loky" else 10_000
         if not 1 <= self.workers <= most:
             raise LabError(f"workers={self.workers}: expected a whole number from 1 to {most}")
         check_threads(self.threads)
+        loggers.check(self.logger)
         if self.address is not None and self.backend == "loky":
             raise LabError(f"address={self.address!r} without a cluster: expected backend dask or ray beside it")
         if self.backend == "ray" and self.workers == 1:
@@ -68,10 +76,19 @@ class Pool:
         """
         if not jobs:
             return
+        not_while_loading("runs")
         for job in jobs:
             job.path.parent.mkdir(parents=True, exist_ok=True)
         todo = {job.path: job for job in jobs}
-        task = Task(self.data, self._share(), self.show and self.alone, uuid.uuid4().hex, owned=self._owned)
+        task = Task(
+            self.data,
+            self._share(),
+            self.show and self.alone,
+            uuid.uuid4().hex,
+            owned=self._owned,
+            pruning=self.pruning,
+            logger=self.logger,
+        )
         with opened(self.backend, self.address, self.workers) as config:
             while todo:
                 # under way when a worker died; one of them is the reason: alone, each shows whether it is the one
@@ -116,9 +133,15 @@ class Pool:
                 pre_dispatch=1 if solo else "2*n_jobs" if self.backend == "ray" else "n_jobs",
                 **({"initializer": _own_group} if self._owned else {}),
             )
-            wanted = (joblib.delayed(task)(job) for job in jobs if not (stop.asked or interrupted))
+            byname = {str(job.path): job for job in jobs}
+            wanted = (
+                joblib.delayed(task.far)(job.config.to_json(), str(job.path))
+                for job in jobs
+                if not (stop.asked or interrupted)
+            )
             try:
-                for outcome in parallel(wanted):
+                for path, *end in parallel(wanted):
+                    outcome = Outcome(byname[path], *end)
                     interrupted = interrupted or outcome.status == "interrupted"
                     if outcome.status != "interrupted":
                         yield outcome

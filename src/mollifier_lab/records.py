@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from mollifier_lab.errors import LabError
+from mollifier_lab.loggers import Logger
 from mollifier_lab.runs import Row
 
 FILES = ("metrics.jsonl", "clock.jsonl")
@@ -31,7 +33,15 @@ def _whole_lines(path: Path) -> int:
 class Records:
     """Appends rows; `lengths` tells a checkpoint how long the files are, and a resumed run cuts them to that."""
 
-    def __init__(self, folder: Path, lengths: list[int] | None, tensorboard: bool, update: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        lengths: list[int] | None,
+        tensorboard: bool,
+        update: int,
+        loggers: Sequence[Logger] = (),
+    ) -> None:
+        self._loggers = loggers
         self._files: list[BinaryIO] = []
         for name, length in zip(FILES, lengths or [0] * len(FILES), strict=True):
             path = folder / name
@@ -65,6 +75,8 @@ class Records:
         for file, each in zip(self._files, (row, {"update": row["update"], "seconds": round(seconds, 3)}), strict=True):
             file.write(json.dumps(each).encode() + b"\n")
             file.flush()
+        for logger in self._loggers:
+            logger.write(row)
         if self._board is not None:
             update = row["update"]
             for key, value in row.items():
@@ -76,5 +88,7 @@ class Records:
     def close(self) -> None:
         for file in self._files:
             file.close()
+        for logger in self._loggers:
+            logger.close()
         if self._board is not None:
             self._board.close()

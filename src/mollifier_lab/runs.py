@@ -38,7 +38,7 @@ Status = Literal["empty", "started", "failed", "done"]
 Row = dict[str, Any]
 WANTED = "wanted.json"
 # what numbers depend on beside the config, see `mollifier_lab.identity`: the result itself, or its last digits alone
-ESSENTIAL = ("precision", "ranks", "device", "kernels", "data")
+ESSENTIAL = ("precision", "ranks", "device", "kernels", "data", "source")
 INCIDENTAL = ("threads", "torch", "mollifier", "deterministic")
 DAMAGED = "this is damaged: restore the file, or remove the run's folder and make it again"
 SEARCH = "search.json"  # in the folder of a search, see `mollifier_lab.search`

@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import filelock
 
+from mollifier_lab import imports as code
 from mollifier_lab.backends import Backend
 from mollifier_lab.errors import Interrupted, LabError, pick
 from mollifier_lab.job import Job, Outcome
 from mollifier_lab.methods import method_for
 from mollifier_lab.pool import Pool
+from mollifier_lab.pruning import Name, Pruning, make
 from mollifier_lab.runs import SEARCH, RunFolder
 from mollifier_lab.settings import KNOBS, TASKS, Range, RunConfig
 from mollifier_lab.study import MANY, check_data_there, check_folders, describe, how_far, run_missing
@@ -80,6 +82,8 @@ def search(
     threads: int = 0,
     show: bool = True,
     allow_other_data: bool = False,
+    pruner: Name = "none",
+    logger: str = "",
 ) -> Best:
     """Search a method's settings at random, or go on with such a search.
 
@@ -99,6 +103,9 @@ def search(
         threads: Of each run.
         show: Show how it goes?
         allow_other_data: Take data files that are not the published ones?
+        pruner: Ends trials early that look bad beside the others: ``median`` or ``halving``, as Optuna has them. Then which trials come to
+            their ends depends on the order in which they are run, and so on the number of workers.
+        logger: Where trials log to beside TensorBoard.
 
     Returns:
         The best trial; its settings are in best.json, too.
@@ -113,7 +120,13 @@ def search(
     space = search_space(task, method, common)
     if not 1 <= trials <= MANY:
         raise LabError(f"trials={trials}: expected a whole number from 1 to {MANY}")
-    pool = Pool(data=data and Path(data).resolve(), workers=workers, backend=backend, address=address, threads=threads, show=show)  # fmt: skip
+    url, title = storage or f"sqlite:///{out / 'search.db'}", f"{task}-{method}-{preset}-{seed}"
+    make(pruner, 0)
+    pruning = Pruning(pruner, url, title) if pruner != "none" else None
+    pool = Pool(
+        data=data and Path(data).resolve(), workers=workers, backend=backend, address=address, threads=threads, show=show, pruning=pruning,
+        logger=logger,
+    )  # fmt: skip
     jobs = [
         Job(replace(RunConfig.make(task, method, seed, preset, **{**common, **draw(space, seed, number)}), trial=True, other_data=allow_other_data), out / f"trial-{number:04d}")
         for number in range(trials)
@@ -123,14 +136,16 @@ def search(
     out.mkdir(parents=True, exist_ok=True)
     base = json.loads(RunConfig.make(task, method, seed, preset, **common).to_json())
     facts = base.pop("settings") | base | {"drawn": {name: list(each) for name, each in space.items()}}
+    facts |= {"pruner": pruner} if pruning else {}  # as records were before there was one
     told: dict[str, Any] = {
         "format": 1, "task": task, "method": method, "trials": trials, "drawn": facts["drawn"], "preset": preset, "changes": common, "seed": seed,
     }  # fmt: skip
+    if pruning:
+        told["pruner"] = pruner
     RunFolder(out).write(SEARCH, json.dumps(told, indent=2) + "\n")
-    url = storage or f"sqlite:///{out / 'search.db'}"
     with contextlib.ExitStack() as stack:
         with filelock.FileLock(out / ".search.lock"):  # one at a time makes the tables and counts the trials
-            record = stack.enter_context(open_trials(url, f"{task}-{method}-{preset}-{seed}", facts))
+            record = stack.enter_context(open_trials(url, title, facts))
             record.add(jobs, space)
         numbers = {job.path: number for number, job in enumerate(jobs)}
         left = [job for job, trial in zip(jobs, record.all, strict=False) if end(trial) == "left"]
@@ -149,7 +164,7 @@ def search(
         except Interrupted:
             command = search_command(
                 task, method, trials, out, preset=preset, changes=common, seed=seed, storage=storage, data=data, workers=workers,
-                backend=backend, address=address, threads=threads, allow_other_data=allow_other_data,
+                backend=backend, address=address, threads=threads, allow_other_data=allow_other_data, pruner=pruner, logger=logger,
             )  # fmt: skip
             raise Interrupted(f"{how_far(jobs, address)}. Go on with: {command}") from None
         record.check(jobs, url)
@@ -240,6 +255,8 @@ def search_command(
     address: str | None = None,
     threads: int = 0,
     allow_other_data: bool = False,
+    pruner: Name = "none",
+    logger: str = "",
 ) -> str:
     """The command that makes a search, or goes on with it, but for a database's password; for the arguments see `search`.
 
@@ -252,17 +269,18 @@ def search_command(
     words += ["--seed", str(seed), "--out", str(out)]
     flags = (
         ("storage", storage and without_password(storage), None), ("data", data, None), ("workers", workers, 1), ("backend", backend, "loky"),
-        ("address", address, None), ("threads", threads, 0),
+        ("address", address, None), ("threads", threads, 0), ("pruner", pruner, "none"), ("logger", logger, ""),
     )  # fmt: skip
     for name, value, usual in flags:
         words += [f"--{name}", str(value)] if value != usual else []
     words += ["--allow-other-data"] if allow_other_data else []
+    words += code.flags()
     return shlex.join(words)
 
 
 def _best(out: Path, found: list[FrozenTrial], jobs: list[Job]) -> Best:
     ends = list(map(end, found))
-    counts = {name: ends.count(name) for name in get_args(End)}
+    counts = {name: ends.count(name) for name in get_args(End) if name != "pruned" or name in ends}
     good = [trial for trial in found if end(trial) == "done"]
     if not good:
         told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)

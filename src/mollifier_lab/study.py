@@ -21,6 +21,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from mollifier_lab import imports as code
 from mollifier_lab.backends import Backend
 from mollifier_lab.data.sums import check_data
 from mollifier_lab.errors import Interrupted, LabError
@@ -55,6 +56,7 @@ def compare(
     tuned: Mapping[str, Tuned] | None = None,
     command: str = "",
     allow_other_data: bool = False,
+    logger: str = "",
 ) -> list[RunFolder]:
     """Run what is missing of a comparison: what is done is left alone, what was started goes on, what failed is tried again.
 
@@ -77,6 +79,7 @@ def compare(
         tuned: What searches chose, by variant; it goes before ``changes``, and is written beside the runs.
         command: What makes it, if it is another than `study_command`.
         allow_other_data: Take data files that are not the published ones?
+        logger: Where runs log to beside TensorBoard, see `mollifier_lab.loggers`.
 
     Returns:
         The runs, variant by variant; see `RunFolder.status` for how far each is.
@@ -97,10 +100,10 @@ def compare(
         for variant in wanted
         for seed in numbers
     ]  # fmt: skip
-    pool = Pool(data=data and Path(data).resolve(), workers=workers, backend=backend, address=address, threads=threads, show=show)  # fmt: skip
+    pool = Pool(data=data and Path(data).resolve(), workers=workers, backend=backend, address=address, threads=threads, show=show, logger=logger)  # fmt: skip
     command = command or study_command(
         task, wanted, numbers, out, preset=preset, changes=common, data=data, workers=workers, backend=backend, address=address, threads=threads,
-        allow_other_data=allow_other_data,
+        allow_other_data=allow_other_data, logger=logger,
     )  # fmt: skip
     _check(out, task)
     check_folders(jobs)
@@ -138,6 +141,8 @@ def study_command(
     search_seed: int = SEARCH_SEED,
     best: Sequence[str | Path] = (),
     allow_other_data: bool = False,
+    pruner: str = "none",
+    logger: str = "",
 ) -> str:
     """The command that makes a comparison, or goes on with it; for the arguments see `compare` and `mollifier_lab.tuning.tune`.
 
@@ -157,10 +162,11 @@ def study_command(
     words += ["--search-seed", str(search_seed)] if search_seed != SEARCH_SEED else []
     words += ["--best", *map(str, best)] if best else []
     words += ["--out", str(out)]
-    flags = (("data", data, None), ("workers", workers, 1), ("backend", backend, "loky"), ("address", address, None), ("threads", threads, 0))  # fmt: skip
+    flags = (("data", data, None), ("workers", workers, 1), ("backend", backend, "loky"), ("address", address, None), ("threads", threads, 0), ("pruner", pruner, "none"), ("logger", logger, ""))  # fmt: skip
     for name, value, usual in flags:
         words += [f"--{name}", str(value)] if value != usual else []
     words += ["--allow-other-data"] if allow_other_data else []
+    words += code.flags()
     return shlex.join(words)
 
 
@@ -247,6 +253,7 @@ def describe(outcome: Outcome, name: str = "", metric: str = "") -> str:
     result = folder.json("result.json")
     value = "diverged" if result["diverged"] else show_metric(metric, result["final"].get(metric))
     rest = show_unfinished(result.get("annealing")) if not result["diverged"] else ""
+    rest = f"pruned at update {result['updates']}" if result.get("pruned") else rest
     return f"{name}: {title(metric)} {value}, {show_seconds(result['seconds'])}" + (f", {rest}" if rest else "") + (", run elsewhere" if outcome.status == "found" else "")  # fmt: skip
 
 

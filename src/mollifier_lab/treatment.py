@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
@@ -34,6 +35,12 @@ def treat(model: nn.Module, config: RunConfig, example: Any = None) -> mollifier
     """
     method, settings = config.spec, config.settings
     try:
+        if method.apply is not None:
+            found = method.apply(model, settings, example)
+            if (found is not None) != method.anneals:
+                wanted = "an annealer (anneals=True)" if method.anneals else "None (anneals=False)"
+                raise LabError(f"method {method.name!r}: it returned {found!r}, expected {wanted}")
+            return found if method.anneals else None
         if method.weight_noise:
             add_weight_noise(model, settings.weight_std)
         elif method.mollify is not None:
@@ -43,7 +50,9 @@ def treat(model: nn.Module, config: RunConfig, example: Any = None) -> mollifier
         raise LabError(f"method {method.name!r} on task {config.task!r}: {error}") from None
 
 
-def finish(model: nn.Module, annealer: mollifier.Annealer | None = None) -> nn.Module:
+def finish(
+    model: nn.Module, annealer: mollifier.Annealer | None = None, undo: Callable[[nn.Module], object] | None = None
+) -> nn.Module:
     """End annealing; the model, in place, as the plain network that `treat` was given.
 
     >>> from mollifier_lab.models import mlp
@@ -52,10 +61,12 @@ def finish(model: nn.Module, annealer: mollifier.Annealer | None = None) -> nn.M
     >>> type(finish(model, annealer)[1])
     <class 'torch.nn.modules.activation.Sigmoid'>
 
-    Without an annealer (of a copy of the model, say) the levels go to 0 all the same.
+    Without an annealer (of a copy of the model, say) the levels go to 0 all the same. ``undo`` is that of the method, if it has one.
     """
     if annealer is not None:
         annealer.finish()
+    if undo is not None:
+        undo(model)
     if mollifier.is_mollified(model):
         mollifier.set_level(model, 0.0)
         if any(isinstance(part, WeightNoise) for part in model.modules()):

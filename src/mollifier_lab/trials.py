@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial
 
-End = Literal["done", "diverged", "failed", "left"]
+End = Literal["done", "diverged", "failed", "left", "pruned"]
 
 
 class Trials:
@@ -54,6 +54,9 @@ class Trials:
             if not outcome.curable:
                 self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
             return
+        if pruned(outcome.job):
+            self._study.tell(number, state=TrialState.PRUNED, skip_if_finished=True)
+            return
         self._study.tell(number, value_of(outcome.job), skip_if_finished=True)
 
     def check(self, jobs: list[Job], url: str) -> None:
@@ -66,7 +69,9 @@ class Trials:
             if RunFolder(job.path).status != "done":
                 continue
             drawn = {name: getattr(job.config.settings, name) for name in trial.params}
-            if trial.params != drawn or (trial.state.is_finished() and trial.value != value_of(job)):
+            if trial.params != drawn or (
+                trial.state.is_finished() and not pruned(job) and trial.value != value_of(job)
+            ):
                 raise LabError(
                     f"storage {without_password(url)}: damaged: of trial {trial.number} it says another thing than {job.path}; "
                     "restore it, or remove it: it is made again from the trials"
@@ -80,9 +85,20 @@ class Trials:
         table = csv.writer(text, lineterminator="\n")
         table.writerow(["trial", "outcome", "value", *names, "folder"])
         for trial in trials:
-            value = trial.value if end(trial) == "done" else ""
+            value = trial.value if end(trial) in ("done", "pruned") else ""
             table.writerow([trial.number, end(trial), value, *map(trial.params.get, names), trial.user_attrs["folder"]])
         return text.getvalue()
+
+
+def pruned(job: Job) -> bool:
+    """Was the trial given up, as worse than the others at that point?
+
+    Raises:
+        LabError: If its records are damaged.
+    """
+    seal.refuse(job.path)
+    result = RunFolder(job.path).json("result.json")
+    return bool(result.get("pruned")) and not result["diverged"]
 
 
 def value_of(job: Job) -> float:
@@ -101,6 +117,8 @@ def end(trial: FrozenTrial) -> End:
     """How a trial came out: one that diverged has an infinite value, one that failed has none."""
     if not trial.state.is_finished():
         return "left"
+    if trial.state.name == "PRUNED":
+        return "pruned"
     if trial.value is None:
         return "failed"
     return "done" if math.isfinite(trial.value) else "diverged"

@@ -20,6 +20,7 @@ from typing import Any
 
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.json_files import read_object, read_text
+from mollifier_lab.pruning import Name
 from mollifier_lab.runs import SEARCH, RunFolder
 from mollifier_lab.search import AllDiverged, search, search_space
 from mollifier_lab.settings import TASKS, RunConfig
@@ -40,6 +41,7 @@ def tune(
     trial_changes: Changes = (),
     search_seed: int = SEARCH_SEED,
     command: str = "",
+    pruner: Name = "none",
     **pool: Any,
 ) -> list[RunFolder]:
     """Search for every variant, then compare what was found best, over seeds.
@@ -58,6 +60,7 @@ def tune(
         trial_changes: Settings of the trials alone: a shorter training.
         search_seed: Of the draws and of the trials' runs; by default one that no comparison is likely to have.
         command: What makes it, if it is another than `study_command`.
+        pruner: Of every search, as for `mollifier_lab.search.search`.
         **pool: ``data``, ``workers``, ``backend``, ``address``, ``threads`` and ``show``, as for `mollifier_lab.study.compare`.
 
     Returns:
@@ -77,7 +80,7 @@ def tune(
         variant.config(task, 0, preset, common | short)
         _own_draws(task, variant, common, short)
     command = command or study_command(
-        task, wanted, seeds, out, preset=preset, changes=common, trials=trials, trial_changes=short, search_seed=search_seed,
+        task, wanted, seeds, out, preset=preset, changes=common, trials=trials, trial_changes=short, search_seed=search_seed, pruner=pruner,
         **{name: value for name, value in pool.items() if name != "show"},
     )  # fmt: skip
     tuned = {}
@@ -85,7 +88,9 @@ def tune(
         for number, variant in enumerate(wanted, start=1):
             if pool.get("show", True):
                 print(f"search {number} of {len(wanted)}: {variant}, {trials} trials", file=sys.stderr)
-            tuned[str(variant)] = _search(task, variant, trials, out, preset, common, short, search_seed, pool)
+            tuned[str(variant)] = _search(
+                task, variant, trials, out, preset, common, short, search_seed, pool | {"pruner": pruner}
+            )
     except Interrupted as stopped:
         raise Interrupted(f"{str(stopped).partition('. Go on with')[0]}. Go on with: {command}") from None
     return compare(task, wanted, seeds, out, preset=preset, changes=common, tuned=tuned, command=command, **pool)

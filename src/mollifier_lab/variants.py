@@ -30,6 +30,7 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "ptb": ("plain", "paper-lstm", "mollified", "residual"),
     "characters": ("plain", "mollified", "residual-bn"),
 }
+USUAL = ("plain", "mollified")  # of a task that names none
 LONGEST = 100  # of a folder's name; file systems take 255 bytes
 SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
@@ -113,7 +114,7 @@ def default_methods(task: str) -> list[str]:
     >>> default_methods("cifar10")
     ['residual', 'stochastic-depth', 'mollified-residual']
     """
-    return list(DEFAULTS[task])
+    return list(DEFAULTS.get(task, USUAL))
 
 
 def parse_changes(given: Changes, task: str) -> dict[str, Any]:

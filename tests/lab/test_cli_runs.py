@@ -59,7 +59,8 @@ def test_compare_runs_what_is_missing_and_shows_the_table_and_where_the_page_is(
     ]
     assert main([*line, "--seeds", "1", "--quiet"]) == 0
     out, _ = capsys.readouterr()
-    where = Path("runs", "compare", "parity-quick")
+    (where,) = Path("runs", "compare").iterdir()
+    assert where.name.startswith("parity-quick_batch=16_bits=6_")
     assert f"page: {where / 'report.html'}" in out
     assert f"{where / 'curves.png'}" in out
     assert (where / "report.html").stat().st_size > 0

@@ -147,7 +147,8 @@ def test_a_run_is_made_once_and_never_overwritten(
     line = ["train", "parity", "--method", "plain", "--seed", "2", *TINY.split()]
     assert main([*line, "--quiet"]) == 0
     told = capsys.readouterr().out
-    where = Path("runs", "parity", "plain", "seed-2")
+    changed = "plain_batch=16_bits=6_depth=2_evaluate_every=10_samples=64_updates=40_width=8"
+    where = Path("runs", "parity", changed, "seed-2")
     assert told.startswith(f"done: {where}: training NLL ")
     assert f"mollifier report {where}" in told
     before = {path: path.read_bytes() for path in where.rglob("*") if path.is_file()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +44,7 @@ def dask() -> Iterator[str]:
     """A cluster of two processes that somebody else has started."""
     from distributed import LocalCluster
 
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0") as cluster:
         yield cluster.scheduler_address
 
 
@@ -58,11 +60,20 @@ def test_ray(here: dict[str, bytes], tmp_path: Path) -> None:
     assert study(tmp_path, workers=2, backend="ray") == here
 
 
+def test_two_clusters_on_one_machine_are_no_trouble() -> None:
+    with socket.socket() as usual:
+        with contextlib.suppress(OSError):  # taken already: as well
+            usual.bind(("0.0.0.0", 8787))
+            usual.listen()
+        with opened("dask", None, 1) as config:
+            assert config["backend"] == "dask"
+
+
 def test_dask_workers_with_several_threads_are_refused() -> None:
     from distributed import LocalCluster
 
     with (
-        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         pytest.raises(LabError, match=r"several threads \(.*dask worker --nthreads 1"),
         opened("dask", cluster.scheduler_address, 2),
     ):

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from tyro.conf import arg
 
+from mollifier_lab import notes
+from mollifier_lab.commands.dry import tell
+from mollifier_lab.commands.imported import Imports
+from mollifier_lab.commands.names import study_folder
 from mollifier_lab.commands.options import (
     Address,
     Backend,
     Changes,
     DataFolder,
+    DryRun,
+    Logger,
+    NoteText,
     OtherData,
     Preset,
+    Pruner,
     Quiet,
+    Tags,
     Task,
     Threads,
     Workers,
 )
 from mollifier_lab.commands.screen import show_report
 from mollifier_lab.errors import LabError, pick
+from mollifier_lab.grid import expand
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings import TASKS
+from mollifier_lab.variants import Variant, parse_changes, parse_variants
 
 
 @dataclass(frozen=True)
@@ -40,15 +51,20 @@ class Compare:
     """How many seeds, from 0; or which, with commas: 3,5,8 (one alone: 3,)."""
     preset: Preset = "paper"
     changes: Changes = ()
+    grid: Annotated[tuple[str, ...], arg(metavar="NAME=A,B ...", help_behavior_hint="(default: none)")] = ()
+    """Each method with each of these values: k=10,100,1000. Several make all combinations; a method that has no use for a setting is not varied."""
     search: Annotated[int, arg(metavar="N", help_behavior_hint="(default: no search)")] = 0
     """First search every method's settings at random, N trials each, the same draws for all, never on the test set; then compare the best of each."""
     search_set: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE ...", help_behavior_hint="(default: none)")] = ()
     """Settings of the search's trials alone: updates=2000, a shorter training."""
     search_seed: Annotated[int, arg(metavar="N")] = 1000
     """Of the search's draws and runs; none of the seeds that are compared."""
+    pruner: Pruner = "none"
     best: Annotated[tuple[Path, ...], arg(metavar="FILE ...", help_behavior_hint="(default: none)")] = ()
     """Take what earlier searches found: best.json files of `mollifier search`, each for its method."""
-    out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: runs/compare/TASK-PRESET)")] = None
+    out: Annotated[
+        Path | None, arg(metavar="DIR", help_behavior_hint="(default: runs/compare/TASK-PRESET and what is set)")
+    ] = None
     """Folder of the comparison; named again, it goes on where it stopped."""
     data: DataFolder = None
     allow_other_data: OtherData = False
@@ -56,24 +72,50 @@ class Compare:
     backend: Backend = "loky"
     address: Address = None
     threads: Threads = 0
+    imports: Imports = ()
+    logger: Logger = ""
+    tags: Tags = ""
+    note: NoteText = ""
+    dry_run: DryRun = False
     quiet: Quiet = False
 
     def run(self) -> int:
         """Run, tell and write the report; 1 if a run failed."""
         pick("task", self.task, TASKS)
-        out = self.out or Path("runs", "compare", f"{self.task}-{self.preset}")
-
-        runs = self._runs(out)
+        out = self.out or study_folder("compare", self.task, self.preset, parse_changes(self.changes, self.task))
+        variants = self._variants()
+        if self.dry_run:
+            return self._dry_run(variants, out)
+        notes.add(out, self.tags, self.note)
+        runs = self._runs(variants, out)
         if any(run.status != "empty" for run in runs):
             show_report(out)
         return 1 if any(run.status != "done" for run in runs) else 0
 
-    def _runs(self, out: Path) -> list[RunFolder]:
+    def _variants(self) -> list[Variant]:
+        wanted = parse_variants(self.methods, self.task)
+        return expand(wanted, self.grid, self.task) if self.grid else wanted
+
+    def _dry_run(self, variants: list[Variant], out: Path) -> int:
+        seeds = seed_numbers(self.seeds)
+        common = parse_changes(self.changes, self.task)
+        runs = [
+            (replace(each.config(self.task, seed, self.preset, common), other_data=self.allow_other_data), out / each.slug / f"seed-{seed}")
+            for each in variants
+            for seed in (range(seeds) if isinstance(seeds, int) else seeds)
+        ]  # fmt: skip
+        before = (
+            f", after {self.search} trials for each variant, which choose some of these settings" if self.search else ""
+        )
+        return tell(runs, before or (", with what --best has found" if self.best else ""))
+
+    def _runs(self, variants: list[Variant], out: Path) -> list[RunFolder]:
         from mollifier_lab.tuning import compare_best, tune
 
         common: dict[str, Any] = {
             "preset": self.preset, "changes": self.changes, "data": self.data, "workers": self.workers, "backend": self.backend,
             "address": self.address, "threads": self.threads, "show": not self.quiet, "allow_other_data": self.allow_other_data,
+            "logger": self.logger,
         }  # fmt: skip
         seeds = seed_numbers(self.seeds)
         if self.search:
@@ -81,11 +123,19 @@ class Compare:
                 raise LabError(
                     "--search and --best: expected one of them; --best takes what a search has found already"
                 )
-            short: dict[str, Any] = {"trial_changes": self.search_set, "search_seed": self.search_seed}
-            return tune(self.task, self.methods, self.search, seeds, out, **short, **common)
+            short: dict[str, Any] = {
+                "trial_changes": self.search_set,
+                "search_seed": self.search_seed,
+                "pruner": self.pruner,
+            }
+            return tune(self.task, variants, self.search, seeds, out, **short, **common)
+        if self.pruner != "none":
+            raise LabError(
+                f"--pruner {self.pruner}: expected --search N beside it; what is compared is never cut short"
+            )
         if self.search_set:
             raise LabError(f"--search-set {' '.join(self.search_set)}: expected --search N beside it")
-        return compare_best(self.task, self.methods, seeds, out, best=self.best, **common)
+        return compare_best(self.task, variants, seeds, out, best=self.best, **common)
 
 
 def seed_numbers(text: str) -> int | list[int]:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from mollifier_lab import imports
 from mollifier_lab.commands.screen import console, table
 from mollifier_lab.errors import LabError, pick
 from mollifier_lab.methods import METHODS, applicable
@@ -26,6 +27,7 @@ class Tasks:
 
     def run(self) -> int:
         """Print it."""
+        imports.load_named(imports.entry_points())
         if self.task is not None:
             return self._settings(self.task)
         if self.markdown:
@@ -67,6 +69,7 @@ class Methods:
 
     def run(self) -> int:
         """Print it."""
+        imports.load_named(imports.entry_points())
         if self.task is None:
             found = table("method", "what", "tasks", "searched besides")
             for method in METHODS.values():

@@ -49,6 +49,23 @@ Changes = Annotated[
     ),
 ]
 Quiet = Annotated[bool, arg(help="No progress.", help_behavior_hint="")]
+Pruner = Annotated[
+    Literal["none", "median", "halving"],
+    arg(help="End trials of the search early that look bad beside the others: Optuna's pruners, the same for all."),
+]
+Logger = Annotated[
+    str,
+    arg(
+        metavar="NAME",
+        help="Log to mlflow or wandb (offline), too, in the folder of each run; both: mlflow,wandb.",
+        help_behavior_hint="(default: TensorBoard alone)",
+    ),
+]
+Tags = Annotated[str, arg(metavar="A,B", help="Tags for `mollifier ls`.", help_behavior_hint="(default: none)")]
+NoteText = Annotated[str, arg(metavar="TEXT", help="A note for `mollifier ls`.", help_behavior_hint="(default: none)")]
+DryRun = Annotated[
+    bool, arg(help="Print what would be run, with every setting; run and write nothing.", help_behavior_hint="")
+]
 Threads = Annotated[int, arg(help="Threads a process; 0: torch decides.")]
 
 

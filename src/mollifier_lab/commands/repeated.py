@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mollifier_lab.errors import LabError
 
-SEVERAL = ("--methods", "--set", "--search-set", "--best")
+SEVERAL = ("--methods", "--set", "--search-set", "--best", "--grid")
 
 
 def gather(args: Sequence[str]) -> list[str]:

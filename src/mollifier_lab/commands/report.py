@@ -9,6 +9,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from mollifier_lab.commands.imported import Imports
 from mollifier_lab.commands.screen import show_report
 from mollifier_lab.errors import LabError
 from mollifier_lab.signals import Stop
@@ -16,11 +17,16 @@ from mollifier_lab.signals import Stop
 
 @dataclass(frozen=True)
 class Report:
-    """Make one page of all runs in a folder: curves, table, settings; pictures and CSV beside it."""
+    """Make one page of all runs in one or several folders: curves, table, settings; pictures and CSV beside it."""
 
-    folder: Annotated[Positional[Path], arg(metavar="DIR", help="Folder of a run, of a comparison, or of many.")]
-    out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: into DIR)")] = None
+    folders: Annotated[
+        Positional[tuple[Path, ...]], arg(metavar="DIR ...", help="Folders of a run, of a comparison, or of many.")
+    ]
+    out: Annotated[
+        Path | None, arg(metavar="DIR", help_behavior_hint="(default: into DIR; of several, into report beside them)")
+    ] = None  # fmt: skip
     """Where to write it."""
+    imports: Imports = ()
     serve: Annotated[bool, arg(help_behavior_hint="")] = False
     """Show the page in a browser instead, up to date while runs go on; only this machine reaches it, and nothing is written."""
     port: Annotated[int, arg(metavar="N")] = 8765
@@ -30,9 +36,11 @@ class Report:
 
     def run(self) -> int:
         """Write it; print the table and where the page is. Or serve it, until Ctrl-C."""
+        if not self.folders:
+            raise LabError("mollifier report needs a folder with runs; for example: mollifier report runs")
         if self.serve:
             return self._serve()
-        show_report(self.folder, self.out)
+        show_report(self.folders[0] if len(self.folders) == 1 else self.folders, self.out)
         return 0
 
     def _serve(self) -> int:
@@ -40,10 +48,13 @@ class Report:
 
         if self.out is not None:
             raise LabError(f"--serve and --out {self.out}: expected one of them; --serve writes nothing")
+        folder, *others = self.folders
+        if others:
+            raise LabError(f"--serve and {len(self.folders)} folders: expected one; name the folder that holds them")
         if not 0 <= self.port <= 65_535:
             raise LabError(f"--port {self.port}: expected a number from 0 to 65535")
-        with Server(self.folder, self.host, self.port) as server:
-            print(f"{self.folder} at {server.address} (Ctrl-C ends it)", flush=True)
+        with Server(folder, self.host, self.port) as server:
+            print(f"{folder} at {server.address} (Ctrl-C ends it)", flush=True)
             if not server.private:
                 print(f"warning: everyone who reaches {self.host} can read the page", file=sys.stderr)
             with Stop() as stop:

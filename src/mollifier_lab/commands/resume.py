@@ -9,6 +9,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from mollifier_lab import seal
+from mollifier_lab.commands.imported import Imports
 from mollifier_lab.commands.options import DataFolder, HardwareFlags, Quiet
 from mollifier_lab.commands.screen import result_line, say, tell_end
 from mollifier_lab.hardware import Hardware
@@ -21,6 +22,7 @@ class Resume:
 
     folder: Annotated[Positional[Path], arg(metavar="DIR", help="Folder of the run.")]
     data: DataFolder = None
+    imports: Imports = ()
     quiet: Quiet = False
     hardware: HardwareFlags = field(default_factory=Hardware)
 

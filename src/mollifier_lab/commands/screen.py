@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,7 @@ def tell_end(task: str, result: dict[str, Any], out: Path) -> None:
     say(f"done: {result_line(task, result, out)}\nto look at it: mollifier report {shlex.quote(str(out))}")
 
 
-def show_report(folder: Path, out: Path | None = None) -> None:
+def show_report(folder: Path | Sequence[Path], out: Path | None = None) -> None:
     """Write the page about all runs in a folder; print its table and where it is."""
     from mollifier_lab.report import report
     from mollifier_lab.report.terminal import terminal_tables

@@ -9,14 +9,20 @@ from typing import Annotated
 
 from tyro.conf import arg
 
+from mollifier_lab.commands.dry import tell, tell_ranges
+from mollifier_lab.commands.imported import Imports
+from mollifier_lab.commands.names import study_folder
 from mollifier_lab.commands.options import (
     Address,
     Backend,
     Changes,
     DataFolder,
+    DryRun,
+    Logger,
     MethodName,
     OtherData,
     Preset,
+    Pruner,
     Quiet,
     Task,
     Threads,
@@ -25,7 +31,7 @@ from mollifier_lab.commands.options import (
 from mollifier_lab.errors import pick
 from mollifier_lab.methods import method_for
 from mollifier_lab.report.formats import show_metric, title
-from mollifier_lab.settings import TASKS
+from mollifier_lab.settings import TASKS, RunConfig
 from mollifier_lab.variants import parse_changes
 
 
@@ -41,10 +47,11 @@ class Search:
     changes: Changes = ()
     seed: Annotated[int, arg(metavar="N")] = 0
     """Of the search and of its runs."""
+    pruner: Pruner = "none"
     storage: Annotated[str | None, arg(metavar="URL", help_behavior_hint="(default: an SQLite file in the folder)")] = None  # fmt: skip
     """Database of the trials; on a cluster, one that all machines reach."""
     out: Annotated[
-        Path | None, arg(metavar="DIR", help_behavior_hint="(default: runs/search/TASK-PRESET/METHOD)")
+        Path | None, arg(metavar="DIR", help_behavior_hint="(default: runs/search/TASK-PRESET and what is set/METHOD)")
     ] = None  # fmt: skip
     """Folder of the search; named again, it goes on where it stopped."""
     data: DataFolder = None
@@ -53,14 +60,23 @@ class Search:
     backend: Backend = "loky"
     address: Address = None
     threads: Threads = 0
+    imports: Imports = ()
+    logger: Logger = ""
+    dry_run: DryRun = False
     quiet: Quiet = False
 
     def run(self) -> int:
         """Search, and tell the best; 1 if a trial failed."""
         method_for(self.method, pick("task", self.task, {name: name for name in TASKS}))
-        out = self.out or Path("runs", "search", f"{self.task}-{self.preset}", self.method)
+        common = parse_changes(self.changes, self.task)
+        out = self.out or study_folder("search", self.task, self.preset, common) / self.method
 
         from mollifier_lab.search import search, search_space
+
+        if self.dry_run:
+            ranges = tell_ranges(search_space(self.task, self.method, common))
+            config = RunConfig.make(self.task, self.method, self.seed, self.preset, **common)
+            return tell([(config, out / "trial-…")], f" {self.trials} times, with {ranges}")
 
         best = search(
             self.task,
@@ -78,9 +94,11 @@ class Search:
             threads=self.threads,
             show=not self.quiet,
             allow_other_data=self.allow_other_data,
+            pruner=self.pruner,
+            logger=self.logger,
         )
         counts = ", ".join(f"{count} {name}" for name, count in best.trials.items() if count)
-        drawn = search_space(self.task, self.method, parse_changes(self.changes, self.task))
+        drawn = search_space(self.task, self.method, common)
         values = ", ".join(f"{name}={getattr(best.config.settings, name):.4g}" for name in drawn)
         print(
             f"trials: {counts}\nbest: trial {best.number}, {title(best.metric)} {show_metric(best.metric, best.value)}, with {values}"

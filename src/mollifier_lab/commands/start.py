@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mollifier_lab.errors import LabError, did_you_mean
+from mollifier_lab.imports import Import, recall
 from mollifier_lab.json_files import read_object
 from mollifier_lab.settings import FORMAT, Settings, settings_for
 from mollifier_lab.variants import parse_changes
@@ -24,16 +25,17 @@ class Start:
     trial: bool = False
     other_data: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
+    imports: list[Any] = field(default_factory=list)
 
     @classmethod
     def read(cls, path: Path) -> Start:
         """Read it.
 
         Raises:
-            LabError: If it is not there, no JSON object, or says what is not understood.
+            LabError: If it is not there, no JSON or YAML object, or says what is not understood.
         """
         try:
-            found = read_object(path, f"--config {path}")
+            found = _yaml(path) if path.suffix in (".yaml", ".yml") else read_object(path, f"--config {path}")
         except OSError as error:
             raise LabError(f"--config {path}: {error.strerror}") from None
         except ValueError as error:  # a name that no file can have
@@ -48,7 +50,13 @@ class Start:
                 )
             if type(value) is not kinds[name]:
                 raise LabError(f"--config {path}: {name}={value!r:.100}: expected {KINDS[kinds[name]]}")
-        return cls(**found)
+        start = cls(**found)
+        try:
+            wanted = [Import(str(each["source"]), str(each["sha256"])) for each in start.imports]
+        except (KeyError, TypeError) as error:
+            raise LabError(f"--config {path}: imports: expected objects with source and sha256 ({error!r})") from None
+        recall(wanted, record=True)
+        return start
 
     def begin(self, task: str, preset: str = "") -> Settings:
         """The settings that flags then change.
@@ -61,4 +69,13 @@ class Start:
         return settings_for(task, preset or self.preset or "paper", **parse_changes(self.settings, task))
 
 
-KINDS = {bool: "true or false", str: "a text", int: "a whole number", dict: "an object, {...}"}
+def _yaml(path: Path) -> Any:
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        return yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, RecursionError) as error:
+        raise LabError(f"--config {path}: no YAML ({' '.join(str(error).split())})") from None
+
+
+KINDS = {list: "a list, [...]", bool: "true or false", str: "a text", int: "a whole number", dict: "an object, {...}"}

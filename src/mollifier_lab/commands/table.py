@@ -1,7 +1,7 @@
 """All commands by their names. No torch here.
 
 >>> sorted(COMMANDS)
-['compare', 'data', 'figures', 'methods', 'report', 'reproduce', 'resume', 'search', 'tasks', 'train']
+['compare', 'data', 'figures', 'ls', 'methods', 'note', 'report', 'reproduce', 'resume', 'search', 'tasks', 'train']
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from mollifier_lab.commands.compare import Compare as Compare
 from mollifier_lab.commands.data import Data as Data
 from mollifier_lab.commands.figures import Figures as Figures
 from mollifier_lab.commands.lists import Methods as Methods, Tasks as Tasks
+from mollifier_lab.commands.ls import Ls as Ls, Note as Note
 from mollifier_lab.commands.report import Report as Report
 from mollifier_lab.commands.reproduce import Reproduce as Reproduce
 from mollifier_lab.commands.resume import Resume as Resume
@@ -33,6 +34,8 @@ COMMANDS: dict[str, type[Any]] = {
     "search": Search,
     "reproduce": Reproduce,
     "report": Report,
+    "ls": Ls,
+    "note": Note,
     "data": Data,
     "figures": Figures,
     "tasks": Tasks,

@@ -11,15 +11,21 @@ from typing import Annotated, Any, Generic, TypeVar
 import tyro
 from tyro.conf import arg
 
-from mollifier_lab import seal
+from mollifier_lab import notes, seal
+from mollifier_lab.commands.dry import tell
+from mollifier_lab.commands.imported import Imports
+from mollifier_lab.commands.names import run_folder
 from mollifier_lab.commands.options import (
     SWITCHES,
     DataFolder,
+    DryRun,
     HardwareFlags,
     MethodName,
+    NoteText,
     OtherData,
     Preset,
     Quiet,
+    Tags,
     Task,
 )
 from mollifier_lab.commands.screen import result_line, say, tell_end
@@ -31,12 +37,7 @@ from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings import TASKS, RunConfig
 
 S = TypeVar("S")
-_YES_OR_NO = {
-    each.name.replace("_", "-") for kind in TASKS.values() for each in dataclasses.fields(kind) if each.type == "bool"
-}
-SWITCHED = {"-h", "--help", "--quiet", "--no-tensorboard", "--allow-other-data"} | {
-    f"--{start}{name}" for name in _YES_OR_NO for start in ("", "no-")
-}
+SWITCHED = {"-h", "--help", "--quiet", "--no-tensorboard", "--allow-other-data", "--dry-run"}
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,17 @@ class Train(Generic[S]):
     label: Annotated[str, arg(metavar="TEXT", help_behavior_hint="(default: the method's title)")] = ""
     """Name in tables and plots."""
     config: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
-    """Start from the config.json of a run, from what a search found, or from any part of such a file; flags come on top."""
+    """Start from the config.json of a run, from what a search found, or from any part of such a file, JSON or YAML; flags come on top. If it names a task, TASK can be left out."""
     out: Annotated[
-        Path | None, arg(metavar="DIR", help_behavior_hint="(default: runs/TASK/METHOD/seed-SEED)")
+        Path | None, arg(metavar="DIR", help_behavior_hint="(default: runs/TASK/METHOD and what is changed/seed-SEED)")
     ] = None  # fmt: skip
     """Folder of the run."""
     data: DataFolder = None
     allow_other_data: OtherData = False
+    imports: Imports = ()
+    tags: Tags = ""
+    note: NoteText = ""
+    dry_run: DryRun = False
     quiet: Quiet = False
     hardware: HardwareFlags = field(default_factory=Hardware)
 
@@ -73,11 +78,13 @@ class Train(Generic[S]):
         words, flags = glance(args)
         if {"-h", "--help"} & set(flags):
             args = ["--help"]  # what stands before it would be missing from the help
+        start = Start.read(Path(flags["--config"])) if flags.get("--config") else Start()
+        if not words and start.task:
+            words, args = [start.task], [start.task, *args]
         if not words:
             if args != ["--help"]:
                 raise LabError(f"{prog} needs a task: one of {', '.join(TASKS)}; for example: {prog} parity")
             return tyro.cli(Train[Nothing], args=args, prog=prog, config=SWITCHES)
-        start = Start.read(Path(flags["--config"])) if flags.get("--config") else Start()
         settings = start.begin(words[0], flags.get("--preset", ""))
         kind: Any = type(settings)
         default = Train(
@@ -103,13 +110,17 @@ class Train(Generic[S]):
     def run(self) -> int:
         """Train, unless it is done already."""
         config = self.run_config()
-        out = self.out or Path("runs", self.task, self.method, f"seed-{self.seed}")
+        out = self.out or run_folder(config)
+        if self.dry_run:
+            return tell([(config, out)])
         if found := _done_already(RunFolder(out), config, resume_command(out, self.data, self.hardware)):
             say(f"done already: {result_line(self.task, found, out)}")
             return 0
 
         from mollifier_lab import engine
 
+        if rank() == 0:
+            notes.add(out, self.tags, self.note)
         result = engine.train(config, out, data=self.data, hardware=self.hardware, show=not self.quiet)
         tell_end(self.task, result, out)
         return 0
@@ -124,7 +135,7 @@ def _done_already(folder: RunFolder, config: RunConfig, command: str) -> dict[st
     if folder.status == "empty":
         return {}
     there = folder.config()
-    if there.to_json() != config.to_json():
+    if there != config:
         raise LabError(
             f"{folder.path} holds another run ({', '.join(differences(there, config))}); nothing was touched. "
             f"Name another folder: --out DIR"
@@ -141,7 +152,14 @@ def _done_already(folder: RunFolder, config: RunConfig, command: str) -> dict[st
 
 def differences(there: RunConfig, here: RunConfig) -> list[str]:
     """What differs between two configs, in words."""
-    old, new = ({**vars(each), **dataclasses.asdict(each.settings)} for each in (there, here))
+    old, new = (
+        {
+            **vars(each),
+            **dataclasses.asdict(each.settings),
+            "imports": {one.name: one.sha256[:12] for one in each.imports},
+        }
+        for each in (there, here)
+    )
     names = [name for name in {**old, **new} if name != "settings" and old.get(name) != new.get(name)]
     return [f"{name} {old.get(name)!r} there, {new.get(name)!r} here" for name in names]
 
@@ -152,6 +170,8 @@ def glance(args: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     >>> glance(["--quiet", "--preset", "quick", "parity", "--lr=0.1"])
     (['parity'], {'--quiet': '', '--preset': 'quick', '--lr': '0.1'})
     """
+    fields = [each for kind in TASKS.values() for each in dataclasses.fields(kind) if each.type in ("bool", bool)]
+    switched = SWITCHED | {f"--{start}{each.name.replace('_', '-')}" for each in fields for start in ("", "no-")}
     words: list[str] = []
     flags: dict[str, str] = {}
     rest = iter(args)
@@ -159,7 +179,7 @@ def glance(args: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         name, equals, value = each.partition("=")
         if not each.startswith("-"):
             words.append(each)
-        elif equals or each in SWITCHED:
+        elif equals or each in switched:
             flags[name] = value
         else:
             flags[name] = next(rest, "")

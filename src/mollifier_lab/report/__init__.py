@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,14 +35,14 @@ class Report:
     notes: tuple[str, ...]
 
 
-def report(folder: str | Path, out: str | Path | None = None) -> Report:
+def report(folder: str | Path | Sequence[Path], out: str | Path | None = None) -> Report:
     """Write report.html, curves.png, levels.png, losses.png (where a validation loss was measured), table.csv and curves.csv for all runs of a folder.
 
     The same runs give the same bytes.
 
     Args:
-        folder: A run, or any folder with runs in it.
-        out: Where to write; by default into the folder itself.
+        folder: A run, or any folder with runs in it; or several of these.
+        out: Where to write; by default into the folder itself, or into ``report`` in the folder that holds the several.
 
     Raises:
         LabError: If there is no run that can be read, or `out` is no folder.
@@ -49,11 +51,13 @@ def report(folder: str | Path, out: str | Path | None = None) -> Report:
     from mollifier_lab.report.pictures import curves_png, levels_png, losses_png
     from mollifier_lab.report.tables import curves_csv, table_csv
 
-    root = Path(folder)
-    target = root if out is None else Path(out)
+    several = [Path(folder)] if isinstance(folder, str | Path) else list(folder)
+    root = several[0] if len(several) == 1 else Path(os.path.commonpath([each.absolute() for each in several]))
+    usual = root if len(several) == 1 else root / "report"
+    target = usual if out is None else Path(out)
     if target.exists() and not target.is_dir():
         raise LabError(f"{target}: the report is written into a folder, and this is a file; name another with --out")
-    seen = look(root)
+    seen = look(root, several)
     tasks, rows, notes = seen.tasks, seen.rows, seen.notes
     failed = [f"{run.folder.path}: failed: {run.reason}" for run in seen.runs if run.status == "failed"]
     pictures = {"curves.png": curves_png(tasks), "levels.png": levels_png(tasks)}

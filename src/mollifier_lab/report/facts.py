@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from mollifier_lab.imports import OURS
 from mollifier_lab.report.formats import show_metric, title
 from mollifier_lab.report.reading import Run, Variant, differing, show
 from mollifier_lab.settings import TASKS
@@ -119,6 +120,7 @@ def train_command(run: Run, root: Path) -> str:
         for name in differing([preset, config.settings])
     ]
     words = f"mollifier train {config.task} --method {config.method} --preset {shlex.quote(config.preset)}"
+    flags += [f"--import {shlex.quote(each.source)}" for each in config.imports if not each.source.startswith(OURS)]
     flags += ["--allow-other-data"] if config.other_data else []
     precision = run.identity.get("precision", "32-true")
     flags += [f"--precision {shlex.quote(str(precision))}"] if precision != "32-true" else []

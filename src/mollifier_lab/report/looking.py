@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -35,13 +36,13 @@ class Seen:
         return [variant for each in self.tasks.values() for variant in each]
 
 
-def look(root: Path) -> Seen:
-    """Read all runs of a folder.
+def look(root: Path, folders: Sequence[Path] = ()) -> Seen:
+    """Read all runs of a folder, or of some folders in it.
 
     Raises:
         LabError: If there is no run that can be read.
     """
-    runs, problems = read(find_runs(root))
+    runs, problems = read(run for folder in folders or [root] for run in find_runs(folder))
     if not runs:
         raise LabError(f"{root}: none of its runs can be read:\n" + "\n".join(problems))
     found, left_out = variants(runs)

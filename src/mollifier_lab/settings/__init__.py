@@ -15,7 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from mollifier_lab import imports as code
 from mollifier_lab.errors import LabError, did_you_mean, pick
+from mollifier_lab.imports import Import as Import
 from mollifier_lab.json_files import is_number, is_whole, parse
 from mollifier_lab.methods import Method, method_for
 from mollifier_lab.settings.applies import refuse_idle
@@ -79,6 +81,8 @@ class RunConfig:
     """Of a search: the test set is never looked at."""
     other_data: bool = False
     """May the data be other files than the published ones? What they were is in environment.json."""
+    imports: tuple[Import, ...] = dataclasses.field(default_factory=code.recorded)
+    """Code of the user's own that the run was made with, see `mollifier_lab.imports`."""
 
     def __post_init__(self) -> None:
         refuse_idle(method_for(self.method, self.task), self.settings)
@@ -108,17 +112,17 @@ class RunConfig:
     def to_json(self) -> str:
         """As a file: readable, and read back by `from_json`."""
         facts = dataclasses.asdict(self)
-        for name in ("trial", "other_data"):  # as files were before there were these
+        for name in ("trial", "other_data", "imports"):  # as files were before there were these
             if not facts[name]:
                 del facts[name]
         return json.dumps({"format": FORMAT, **facts}, indent=2) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> RunConfig:
-        """Read what `to_json` wrote.
+    def from_json(cls, text: str, *, trusted: bool = False) -> RunConfig:
+        """Read what `to_json` wrote; load the code that it names, if it was loaded before by this user, or is trusted.
 
         Raises:
-            LabError: If it is no config, or one that this version does not know.
+            LabError: If it is no config, or one that this version does not know, or its code can not be loaded.
         """
         found = parse(text, "this is not the config of a run")
         if not isinstance(found, dict):
@@ -131,12 +135,26 @@ class RunConfig:
         rest |= {name: found.get(name) is True for name in ("trial", "other_data")}
         if found.get("format") != FORMAT:
             raise LabError(f"config of format {found.get('format')}, this version reads {FORMAT}")
+        rest["imports"] = _imports(found.get("imports", []))
+        code.recall(rest["imports"], trusted=trusted)
         task = pick("task", rest["task"], TASKS)
         known = {field.name for field in dataclasses.fields(task)}
         if unknown := sorted(set(settings) - known):
             raise LabError(f"config with settings that this version does not know: {', '.join(unknown)}")
         check_types(task, settings)
         return cls(**rest, settings=task(**settings))
+
+
+def _imports(found: object) -> tuple[Import, ...]:
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise LabError(f"this is not the config of a run: imports={found!r:.100}, expected a list of objects")
+    for each in found:
+        for name in ("source", "sha256"):
+            if not isinstance(each.get(name), str):
+                raise LabError(
+                    f"this is not the config of a run: imports: {name}={each.get(name)!r:.100}, expected a text"
+                )
+    return tuple(Import(each["source"], each["sha256"]) for each in found)
 
 
 def check_types(task: type[Settings], settings: Mapping[str, Any]) -> None:

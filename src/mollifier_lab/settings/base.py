@@ -38,8 +38,8 @@ class Settings:
     target: ClassVar[float]
     chance: ClassVar[float]
     paper: ClassVar[tuple[Reported, ...]] = ()
-    presets: ClassVar[dict[str, dict[str, object]]]
-    search: ClassVar[dict[str, Range]]
+    presets: ClassVar[dict[str, dict[str, object]]] = {"paper": {}}
+    search: ClassVar[dict[str, Range]] = {"lr": (1e-3, 3.0, "log")}
     knobs: ClassVar[dict[str, Range]] = {}
     summary: ClassVar[str]
 

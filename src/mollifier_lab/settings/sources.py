@@ -17,6 +17,7 @@ from mollifier_lab.errors import pick
 from mollifier_lab.settings import TASKS, settings_for
 from mollifier_lab.settings.given import COMMON, GIVEN, PRESETS
 
+OWN = "chosen: by the author of this task"
 Origin = Literal["paper", "published", "cited", "chosen"]
 MEANING: dict[Origin, str] = {
     "paper": "the paper gives it",
@@ -54,8 +55,8 @@ def sources(task: str) -> dict[str, Source]:
         LabError: If there is no such task.
     """
     kind = pick("task", task, TASKS)
-    said = COMMON | GIVEN[task]
-    return {each.name: _source(said[each.name]) for each in dataclasses.fields(kind)}
+    said = COMMON | GIVEN[task] if task in GIVEN else {}  # of a user's own task no paper speaks
+    return {each.name: _source(said.get(each.name, OWN)) for each in dataclasses.fields(kind)}
 
 
 def table(task: str) -> list[Row]:

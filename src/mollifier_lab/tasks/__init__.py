@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from mollifier_lab.errors import pick
+from mollifier_lab.register import OWN
 from mollifier_lab.settings import RunConfig
 from mollifier_lab.tasks.base import Batch as Batch, Task as Task
+from mollifier_lab.tasks.classification import Classification as Classification
 
 _CLASSES = {
     "parity": "ParityTask",
@@ -35,6 +37,9 @@ def make(config: RunConfig, data: Path | None = None) -> Task[Any]:
     Raises:
         LabError: If the data are missing, damaged or too few.
     """
+    if config.task in OWN:
+        own: Task[Any] = OWN[config.task](config, data)
+        return own
     name = pick("task", config.task, _CLASSES)
     kind: type[Task[Any]] = getattr(import_module(f"mollifier_lab.tasks.{config.task}"), name)
     return kind(config, data)

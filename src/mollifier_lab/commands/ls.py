@@ -1,0 +1,111 @@
+"""`mollifier ls`: the runs in folders; `mollifier note`: tags and notes for them. No torch here."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from mollifier_lab import notes
+from mollifier_lab.commands.imported import Imports
+from mollifier_lab.commands.screen import console, table
+from mollifier_lab.errors import LabError
+from mollifier_lab.report.formats import NONE, show_metric
+from mollifier_lab.report.reading import Run, read, show
+from mollifier_lab.runs import find_runs
+
+
+@dataclass(frozen=True)
+class Ls:
+    """List the runs in folders: how far they are, what came out, which settings differ, tags and notes."""
+
+    folders: Annotated[
+        Positional[tuple[Path, ...]], arg(metavar="DIR ...", help="Where to look.", help_behavior_hint="(default: runs)")
+    ] = ()  # fmt: skip
+    tag: Annotated[str, arg(metavar="TAG", help_behavior_hint="(default: all)")] = ""
+    """Only runs with this tag, of their own or of a folder above them."""
+    imports: Imports = ()
+
+    def run(self) -> int:
+        """Print the table; runs that can not be read are named below it."""
+        from rich.text import Text
+
+        found: list[tuple[Run, notes.Notes, str]] = []
+        problems: list[str] = []
+        for folder in self.folders or (Path("runs"),):
+            runs, wrong = read(find_runs(folder))
+            problems += wrong
+            for run in runs:
+                try:
+                    told = notes.above(run.folder.path, folder)
+                except LabError as error:
+                    problems.append(str(error))
+                    told = notes.Notes()
+                if not self.tag or self.tag in told.tags:
+                    found.append((run, told, str(run.folder.path)))
+        if self.tag and not found:
+            raise LabError(f"--tag {self.tag}: no run there has this tag")
+        shown = table("run", "status", "result", "method", "seed", "settings that differ", "tags", "notes")
+        differ = differing([run for run, _, _ in found])
+        for run, told, path in found:
+            values = ", ".join(f"{name}={show(getattr(run.config.settings, name))}" for name in differ[run.config.task])
+            cells = (
+                path, status(run), result(run), run.config.title, str(run.config.seed), values or NONE, ", ".join(told.tags) or NONE,
+                "; ".join(told.texts) or NONE,
+            )  # fmt: skip
+            shown.add_row(*map(Text, cells))  # Text: a label is no markup
+        if found:
+            console().print(shown)
+        for problem in dict.fromkeys(problems):
+            print(f"note: {problem}", file=sys.stderr)
+        return 0
+
+
+@dataclass(frozen=True)
+class Note:
+    """Add tags and a note to a run or a study; `mollifier ls` shows them."""
+
+    folder: Annotated[Positional[Path], arg(metavar="DIR", help="Of the run or the study.")]
+    text: Annotated[Positional[str], arg(metavar="TEXT", help="The note.", help_behavior_hint="(default: none)")] = ""
+    tags: Annotated[str, arg(metavar="A,B", help="Tags, with commas between them.", help_behavior_hint="(default: none)")] = ""  # fmt: skip
+
+    def run(self) -> int:
+        """Write it."""
+        if not self.folder.is_dir():
+            raise LabError(f"{self.folder}: there is no such folder; expected that of a run or a study")
+        if not (self.text.strip() or self.tags.strip(", ")):
+            raise LabError("nothing to note: expected a TEXT, or --tags A,B")
+        notes.add(self.folder, self.tags, self.text)
+        return 0
+
+
+def status(run: Run) -> str:
+    """How far a run is, in a few words."""
+    if run.damage:
+        return "damaged"
+    if run.status == "started":
+        last, wanted = run.rows[-1]["update"] if run.rows else 0, run.config.settings.updates
+        return f"unfinished, update {last:,}" + (f" of {wanted:,}" if wanted else "")
+    return "diverged" if run.diverged else run.status
+
+
+def result(run: Run) -> str:
+    """The headline of a run that is done, or the curve's last value of one that goes on."""
+    settings = run.config.settings
+    if run.status == "done" and not run.damage:
+        return f"{settings.headline} {show_metric(settings.headline, run.final)}"
+    values = list(run.points(settings.curve).values())
+    return f"{settings.curve} {show_metric(settings.curve, values[-1])}" if values else NONE
+
+
+def differing(runs: list[Run]) -> dict[str, list[str]]:
+    """The settings that are not the same in all runs of a task, by task."""
+    found: dict[str, list[str]] = {}
+    for task in dict.fromkeys(run.config.task for run in runs):
+        values = [dataclasses.asdict(run.config.settings) for run in runs if run.config.task == task]
+        found[task] = [name for name in values[0] if len({repr(each.get(name)) for each in values}) > 1]
+    return found

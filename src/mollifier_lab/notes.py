@@ -1,0 +1,63 @@
+"""Tags and notes of a run or a study: for people, no part of any result. No torch here.
+
+>>> import tempfile
+>>> folder = Path(tempfile.mkdtemp())
+>>> add(folder, "first,wide", "the learning rate of the paper")
+>>> read(folder)
+Notes(tags=('first', 'wide'), texts=('the learning rate of the paper',))
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from mollifier_lab.errors import LabError
+from mollifier_lab.files import write_atomically
+
+NAME = "notes.json"
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What people say of a folder."""
+
+    tags: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+
+    def __add__(self, other: Notes) -> Notes:
+        return Notes(tuple(dict.fromkeys((*self.tags, *other.tags))), (*self.texts, *other.texts))
+
+
+def read(folder: Path) -> Notes:
+    """Read those of a folder; none where there are none.
+
+    Raises:
+        LabError: If the file is not understood.
+    """
+    path = folder / NAME
+    try:
+        found = json.loads(path.read_text())
+        return Notes(tuple(map(str, found["tags"])), tuple(map(str, found["texts"])))
+    except FileNotFoundError:
+        return Notes()
+    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
+        raise LabError(f"{path}: not understood ({error!r}); remove it, or put it right") from None
+
+
+def add(folder: Path, tags: str = "", text: str = "") -> None:
+    """Add tags, with commas between them, and a note; a tag that is there already is not there twice."""
+    new = Notes(tuple(tag.strip() for tag in tags.split(",") if tag.strip()), (text.strip(),) if text.strip() else ())
+    if new != Notes():
+        write_atomically(folder / NAME, (json.dumps(asdict(read(folder) + new), indent=2) + "\n").encode())
+
+
+def above(folder: Path, root: Path) -> Notes:
+    """Those of a folder and of all folders above it, up to a root: what is said of a study is said of its runs."""
+    chain = [folder, *folder.parents]
+    upto = chain[: chain.index(root) + 1] if root in chain else [folder]
+    found = Notes()
+    for each in reversed(upto):
+        found += read(each)
+    return found

@@ -1,0 +1,82 @@
+"""Ends the trials of a search early that look bad beside the others, by Optuna's pruners: the same for every method, and off by default."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from mollifier_lab.errors import LabError
+
+if TYPE_CHECKING:
+    from optuna.pruners import BasePruner
+
+Name = Literal["none", "median", "halving"]
+Judge = Callable[[int, float], bool]
+STARTUP = 5  # trials that the median pruner lets run to their ends first
+WARMUP = 0.25  # of the length of a trial, before which it ends none
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """What a worker needs to know to ask whether its trial should go on.
+
+    Attributes:
+        name: Of the pruner.
+        url: Of Optuna's database.
+        study: Of Optuna's study in it.
+    """
+
+    name: Name
+    url: str
+    study: str
+
+    @contextlib.contextmanager
+    def judge(self, number: int, updates: int) -> Iterator[Judge]:
+        """A function that is told an update and the curve's value there, and says whether the trial should end.
+
+        Args:
+            number: Of the trial.
+            updates: Of the whole trial; 0 if that is not known: then there is no warm-up.
+        """
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        storage = optuna.storages.RDBStorage(self.url)
+        try:
+            study = optuna.load_study(study_name=self.study, storage=storage, pruner=make(self.name, updates))
+            trial = optuna.trial.Trial(study, study.get_trials(deepcopy=False)[number]._trial_id)
+            known = set(trial._get_latest_trial().intermediate_values)
+
+            def asked(update: int, value: float) -> bool:
+                if update not in known:  # a trial that goes on has told some of them before
+                    trial.report(value, update)
+                    known.add(update)
+                return trial.should_prune()
+
+            yield asked
+        finally:
+            storage.remove_session()
+            storage.engine.dispose()
+
+
+def make(name: str, updates: int) -> BasePruner:
+    """Optuna's pruner of that name.
+
+    >>> make("median", 1000)._n_warmup_steps
+    250
+
+    Raises:
+        LabError: If there is none.
+    """
+    import optuna
+
+    kinds: dict[str, Callable[[], BasePruner]] = {
+        "none": optuna.pruners.NopPruner,
+        "median": lambda: optuna.pruners.MedianPruner(STARTUP, int(WARMUP * updates)),
+        "halving": optuna.pruners.SuccessiveHalvingPruner,
+    }
+    if name not in kinds:
+        raise LabError(f"there is no pruner {name!r}; expected one of: {', '.join(kinds)}")
+    return kinds[name]()
