@@ -11,6 +11,7 @@ import mollifier
 from mollifier.nn import Levelled, RecurrentOptions, WeightNoise
 from mollifier_lab.errors import LabError
 from mollifier_lab.models.branches import Residual
+from mollifier_lab.models.steps import has_steps, mollify_steps, restore_steps
 from mollifier_lab.settings import RecurrentSettings, RunConfig, Settings
 
 
@@ -36,6 +37,8 @@ def treat(model: nn.Module, config: RunConfig, example: Any = None) -> mollifier
     try:
         if method.weight_noise:
             add_weight_noise(model, settings.weight_std)
+        elif method.mollify is not None and has_steps(model):
+            mollify_steps(model, **method.mollify)
         elif method.mollify is not None:
             _mollify(model, dict(method.mollify), settings, example)
         return make_annealer(model, settings) if method.annealed else None
@@ -60,6 +63,8 @@ def finish(model: nn.Module, annealer: mollifier.Annealer | None = None) -> nn.M
         mollifier.set_level(model, 0.0)
         if any(isinstance(part, WeightNoise) for part in model.modules()):
             remove_weight_noise(model)
+        elif has_steps(model):
+            restore_steps(model)
         else:
             mollifier.restore(model)
     return model
@@ -78,6 +83,7 @@ def make_annealer(model: nn.Module, settings: Settings) -> mollifier.Annealer:
         stop_at=settings.stop_at if settings.stop_at >= 0 else None,
         then=settings.then,
         every=settings.anneal_every,
+        width=settings.front_width,
     )
 
 

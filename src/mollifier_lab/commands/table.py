@@ -1,7 +1,7 @@
 """All commands by their names. No torch here.
 
 >>> sorted(COMMANDS)
-['compare', 'data', 'figures', 'methods', 'report', 'reproduce', 'resume', 'search', 'tasks', 'train']
+['compare', 'data', 'figures', 'frontier', 'methods', 'report', 'reproduce', 'resume', 'search', 'tasks', 'train']
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from mollifier_lab.commands.compare import Compare as Compare
 from mollifier_lab.commands.data import Data as Data
 from mollifier_lab.commands.figures import Figures as Figures
+from mollifier_lab.commands.frontier import Frontier as Frontier
 from mollifier_lab.commands.lists import Methods as Methods, Tasks as Tasks
 from mollifier_lab.commands.report import Report as Report
 from mollifier_lab.commands.reproduce import Reproduce as Reproduce
@@ -32,6 +33,7 @@ COMMANDS: dict[str, type[Any]] = {
     "compare": Compare,
     "search": Search,
     "reproduce": Reproduce,
+    "frontier": Frontier,
     "report": Report,
     "data": Data,
     "figures": Figures,

@@ -20,6 +20,7 @@ COMMON: dict[str, str] = {
     "schedule": "paper: section 3.3",
     "k": f"chosen: no version gives it for a task (the published figure has 10, 50 and 100); {TRIALS}",
     "horizon": "chosen: k decides instead, as in section 3.3",
+    "front_width": "chosen: the schedules front and adaptive are ours; from single runs at 72 layers",
     "v": "paper: section 3.3 (the training loss, or the validation loss, 'depending on whether the model overfits')",
     "loss_average": "chosen: section 3.3 has a moving average and does not say how long",
     "stop_at": "chosen: section 3.3 has a threshold and does not say which",
@@ -72,6 +73,9 @@ GIVEN: dict[str, dict[str, str]] = {
         "batch": "paper: appendix C.1",
         "gain": "paper: appendix C.1 (Glorot)",
         "epochs": "chosen: no version gives it",
+        "init": "paper: appendix C.1 (Glorot)",
+        "lr_end": "chosen: a constant rate, since no version speaks of a decay",
+        "lr_over": "chosen: not used where the rate is constant",
     },
     "cifar10": {
         "depth": "paper: section 4.1",
