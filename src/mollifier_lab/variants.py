@@ -29,6 +29,7 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "cifar10": ("residual", "stochastic-depth", "mollified-residual"),
     "ptb": ("plain", "paper-lstm", "mollified", "residual"),
     "characters": ("plain", "mollified", "residual-bn"),
+    "adding": ("plain", "copy", "paper-lstm", "mollified"),
 }
 LONGEST = 100  # of a folder's name; file systems take 255 bytes
 SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}

@@ -20,6 +20,7 @@ PRINTED = {
     "cifar10": {"depth": 110, "epochs": 500},
     "ptb": {"layers": 2, "gates": "hard-sigmoid", "weight_decay": 0.0},
     "characters": {"valid": 10_000, "depth": 5, "gates": "hard-sigmoid", "optimizer": "rmsprop", "lr": 6e-4, "momentum": 0.92, "batch": 64},
+    "adding": {},
 }  # fmt: skip
 OF_THE_METHOD = {"schedule", "v", "anneal_every", "copy", "push", "unbiased_gates", "gain"}
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from mollifier_lab.errors import LabError, did_you_mean, pick
 from mollifier_lab.methods import Method, method_for
+from mollifier_lab.settings.adding import Adding as Adding
 from mollifier_lab.settings.applies import refuse_idle
 from mollifier_lab.settings.base import KNOBS as KNOBS, Range as Range, Settings as Settings
 from mollifier_lab.settings.characters import Characters as Characters
@@ -33,6 +34,7 @@ TASKS: dict[str, type[Settings]] = {
     "cifar10": Cifar10,
     "ptb": Ptb,
     "characters": Characters,
+    "adding": Adding,
 }
 FORMAT = 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 HUANG = "Huang et al. 2016 (appendix C.3)"
 ZAREMBA = "Zaremba et al. 2014, their network without regularisation (appendix C.5, section 4.2)"
+OURS = "the task is ours"
 TRIALS = "from single runs of a prototype of ours"
 
 COMMON: dict[str, str] = {
@@ -80,6 +81,7 @@ GIVEN: dict[str, dict[str, str]] = {
     "cifar10": {
         "depth": "paper: section 4.1",
         "width": f"cited: {HUANG}",
+        "normalised": f"cited: {HUANG}",
         "train": f"cited: {HUANG}",
         "optimizer": f"cited: {HUANG}",
         "lr": f"cited: {HUANG}",
@@ -126,6 +128,20 @@ GIVEN: dict[str, dict[str, str]] = {
         "updates": "published: where its curve ends",
         "epochs": "chosen: not used, since updates are given",
         "copy": "chosen: section 3.2 has no copy in LSTMs, and the method paper-lstm is without it there",
+    },
+    "adding": {
+        "steps": f"chosen: {OURS}",
+        "cell": f"chosen: {OURS}",
+        "width": f"chosen: {OURS}",
+        "init": f"chosen: {OURS}",
+        "gates": "chosen: torch's LSTM",
+        "optimizer": f"chosen: {OURS}",
+        "lr": f"chosen: {OURS}",
+        "momentum": "chosen: not used with Adam",
+        "clip": "chosen: what recurrent networks are usually clipped to",
+        "gain": "chosen: not used; torch's initial weights, or orthogonal ones",
+        "updates": f"chosen: {OURS}",
+        "epochs": "chosen: not used, since updates are given",
     },
 }
 

@@ -17,6 +17,7 @@ _CLASSES = {
     "cifar10": "Cifar10Task",
     "ptb": "PtbTask",
     "characters": "CharactersTask",
+    "adding": "AddingTask",
 }
 
 
