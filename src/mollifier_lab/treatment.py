@@ -73,13 +73,15 @@ def finish(model: nn.Module, annealer: mollifier.Annealer | None = None) -> nn.M
 def make_annealer(model: nn.Module, settings: Settings) -> mollifier.Annealer:
     """An annealer as the settings say; a horizon, where there is one, stands instead of k."""
     horizon = settings.horizon or None
+    usual = settings.schedule == "adaptive" and settings.loss_average == Settings.loss_average
+    decay: Any = "auto" if usual else settings.loss_average or None
     return mollifier.Annealer(
         model,
         settings.schedule,
         k=settings.k if horizon is None and settings.schedule == "exponential" else None,
         horizon=horizon,
         p_min=settings.p_min,
-        loss_average=None if settings.v == "one" else settings.loss_average or None,
+        loss_average=None if settings.v == "one" else decay,
         stop_at=settings.stop_at if settings.stop_at >= 0 else None,
         then=settings.then,
         every=settings.anneal_every,

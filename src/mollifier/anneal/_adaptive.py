@@ -1,4 +1,4 @@
-"""The adaptive front: it moves up while the loss follows, waits when it does not, and goes back a little when it is lost."""
+"""The adaptive front: it moves up while the loss follows, waits when it does not, and goes back a little when it is lost. Ours, not the paper's."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from torch import Tensor
 
 from mollifier.anneal._numbers import Numbers
 
-# Windows per update. All constants were chosen on tasks that no comparison uses; see docs/cards/annealing.md.
-START, SLOWEST, FASTEST = 1 / 50, 1 / 1000, 1 / 5
-FASTER, SLOWER = 2 ** (1 / 200), 2 ** (-1 / 20)  # the speed doubles in 200 updates, and halves in 20
+# Chosen on tasks that no comparison uses; docs/cards/annealing.md has the figures. Speeds are in windows per update.
+DECAY = 0.95  # of the average loss: with 0.99 the front is lost before the average has noticed
+START, SLOWEST, FASTEST = 1 / 50, 1 / 200, 1 / 20
+FASTER, SLOWER = 2 ** (1 / 400), 2 ** (-1 / 40)  # the speed doubles in 400 updates, and halves in 40
 TOLERANCE = 0.25  # the loss follows while it is at most this share above the reference; at twice that it is lost
 LEAK = 1e-3  # the reference rises by this share per update, so that no front waits for ever
+FLOOR = 0.05  # the reference is at least this share of the first loss: the noise of a loss near 0 says nothing
 
 
 class Follower:
@@ -27,6 +29,9 @@ class Follower:
         >>> front.move_on_host(1.0, None)  # the loss does not follow: it waits
         >>> round(front.place, 3)
         0.06
+        >>> front.move_on_host(2.0, None)  # lost: it goes back
+        >>> round(front.place, 3)
+        0.04
 
     Args:
         layers: L: the front has passed all of them at L - 1 + width.
@@ -36,8 +41,8 @@ class Follower:
 
     def __init__(self, layers: int, width: float, like: Tensor) -> None:
         self.end = layers - 1 + width
-        # place, speed, reference: the lowest average of the loss, which slowly rises
-        self.numbers = Numbers(torch.tensor([0.0, START, math.inf], dtype=like.dtype).to(like.device))
+        # place, speed, reference (the lowest average of the loss, which slowly rises), the first average
+        self.numbers = Numbers(torch.tensor([0.0, START, math.inf, math.inf], dtype=like.dtype).to(like.device))
 
     @property
     def place(self) -> float:
@@ -51,8 +56,9 @@ class Follower:
             v: The average loss.
             left: Ticks until it must have passed; None: there is no horizon.
         """
-        place, speed, reference = self.numbers.list
-        reference = min(v, reference * (1.0 + LEAK))
+        place, speed, reference, first = self.numbers.list
+        first = v if first == math.inf else first
+        reference = max(min(v, reference * (1.0 + LEAK)), FLOOR * first)
         if v <= reference * (1.0 + TOLERANCE):
             speed = min(speed * FASTER, FASTEST)
             step = speed
@@ -61,23 +67,24 @@ class Follower:
             step = -START if v > reference * (1.0 + 2.0 * TOLERANCE) else 0.0
         if left is not None:
             step = max(step, self.least(left) * (self.end - place))
-        self.numbers.list = [min(max(place + step, 0.0), self.end), speed, reference]
+        self.numbers.list = [min(max(place + step, 0.0), self.end), speed, reference, first]
 
     def move_on_device(self, v: Tensor, left: float | None) -> None:
         """Do the same without asking the device for anything."""
-        place, speed, reference = self.numbers.tensor.unbind()
-        reference = torch.minimum(v, reference * (1.0 + LEAK))
+        place, speed, reference, first = self.numbers.tensor.unbind()
+        first = torch.where(first.isinf(), v, first)
+        reference = torch.maximum(torch.minimum(v, reference * (1.0 + LEAK)), FLOOR * first)
         follows, lost = v <= reference * (1.0 + TOLERANCE), v > reference * (1.0 + 2.0 * TOLERANCE)
         speed = torch.where(follows, (speed * FASTER).clamp(max=FASTEST), (speed * SLOWER).clamp(min=SLOWEST))
         step = torch.where(follows, speed, -START * lost.to(speed.dtype))
         if left is not None:
             step = torch.maximum(step, self.least(left) * (self.end - place))
-        self.numbers.tensor = torch.stack([(place + step).clamp(0.0, self.end), speed, reference])
+        self.numbers.tensor = torch.stack([(place + step).clamp(0.0, self.end), speed, reference, first])
 
     @staticmethod
     def least(left: float) -> float:
         """The share of the way that is left which must be gone in this tick, for a horizon so many ticks ahead.
 
-        Half of an even pace: a front that waits all the time has half of its way behind it at three quarters of the time, and all of it at the end.
+        Half of an even pace: a front that would always wait has gone half of its way at three quarters of the time, and all of it at the end.
         """
         return 1.0 if left <= 1.0 else 0.5 / left

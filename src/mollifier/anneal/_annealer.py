@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from mollifier.anneal._adaptive import DECAY
 from mollifier.anneal._average import LossAverage
 from mollifier.anneal._numbers import Numbers
 from mollifier.anneal._path import Path
@@ -47,7 +48,7 @@ class Annealer(Path):
         horizon: The update at which annealing ends, whatever the losses were; with ``"adaptive"``, at the latest. The exponential schedule
             solves k for it at the first loss that it sees, which it then waits for once; the loss bends its path by a factor of e at most.
         p_min: Levels never fall below this; without a horizon annealing ends when all have come down to it, if not before.
-        loss_average: Decay of the moving average v of the loss; None fixes v to 1.
+        loss_average: Decay of the moving average v of the loss: 0.99, or 0.95 with ``"adaptive"``, which must notice a rise soon. None fixes v to 1.
         stop_at: δ: annealing ends when the levels sum to this. By default 0.05 per block, or at the horizon. 0: never.
         then: What happens then. ``"plain"``: all levels go to 0; ``"hold"``: they stay; ``"restore"``: `restore` the model, in place.
         every: Updates per tick of the clock t, and between two changes of the levels; a loss is averaged at every update.
@@ -66,7 +67,7 @@ class Annealer(Path):
         k: float | None = None,
         horizon: float | None = None,
         p_min: float = 0.0,
-        loss_average: float | None = 0.99,
+        loss_average: float | Literal["auto"] | None = "auto",
         stop_at: float | None = None,
         then: Literal["plain", "hold", "restore"] = "plain",
         every: int = 1,
@@ -81,6 +82,8 @@ class Annealer(Path):
             schedule = "exponential" if k is not None or horizon is None else "front"
         known: dict[str, object] = {**BUILT_IN, "adaptive": None}
         name = next((key for key, function in known.items() if schedule in (key, function)), None)
+        if loss_average == "auto":
+            loss_average = DECAY if name == "adaptive" else 0.99
         check_settings(schedule, name, k, horizon, loss_average, stop_at, then, every, layers, width)
         check_level(p_min)
         if then == "restore":

@@ -81,7 +81,7 @@ class Settings:
     v: Literal["train", "valid", "one"] = "train"
     """Whose moving average drives annealing: the training loss, the validation loss as last evaluated, or 1 throughout. Only for annealed methods."""
     loss_average: float = 0.99
-    """Decay of that average, an update; 0 fixes v to 1."""
+    """Decay of that average, an update; 0 fixes v to 1. With adaptive, 0.99 stands for its own 0.95."""
     stop_at: float = -1.0
     """Annealing ends when the levels sum to this; negative: 0.05 a block; 0: never."""
     then: Literal["plain", "hold"] = "plain"
