@@ -82,7 +82,7 @@ def _list() -> int:
     from mollifier_lab.commands.screen import console, table
     from mollifier_lab.frontier.ways import ACTIVATIONS, COMMON, DEPTHS, TRIALS, WAYS, hours
 
-    found = table("way", "method", "settings", "drawn in each trial")
+    found = table("way", "method", "settings", "varied by the trials")
     for way in WAYS:
         settings = ", ".join(f"{name}={value}" for name, value in way.changes.items())
         found.add_row(way.title, way.method, settings, ", ".join(["lr", *way.drawn]))

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mollifier_lab.errors import LabError
-from mollifier_lab.frontier.ways import ANNEAL, DRAW_SEED
-from mollifier_lab.search import draw
+from mollifier_lab.frontier.ways import ANNEAL, spread
 from mollifier_lab.settings import TASKS
 from mollifier_lab.study import compare
 from mollifier_lab.variants import Variant
@@ -63,15 +62,12 @@ def variants(cell: str, way: str, updates: int = UPDATES) -> list[Variant]:
     """The trials of a way: trial n has the same learning rate for all.
 
     >>> [str(each) for each in variants("gru", "orthogonal")]
-    ['plain:cell=gru,init=orthogonal,lr=0.00488', 'plain:cell=gru,init=orthogonal,lr=0.00332']
+    ['plain:cell=gru,init=orthogonal,lr=0.000721', 'plain:cell=gru,init=orthogonal,lr=0.00416']
     """
     method, changes = WAYS[way]
     horizon = {"horizon": ANNEAL * updates} if changes.get("schedule") == "front" else {}
-    rates = (draw({"lr": (3e-4, 1e-2, "log")}, DRAW_SEED, number)["lr"] for number in range(TRIALS))
-    return [
-        Variant(method, dict(sorted({"cell": cell, **changes, **horizon, "lr": float(f"{rate:.3g}")}.items())))
-        for rate in rates
-    ]
+    rates = spread({"lr": (3e-4, 1e-2, "log")}, TRIALS)
+    return [Variant(method, dict(sorted({"cell": cell, **changes, **horizon, **rate}.items()))) for rate in rates]
 
 
 def _loss(result: dict[str, Any], split: str) -> float:

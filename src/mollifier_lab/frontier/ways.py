@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mollifier_lab.search import draw
 from mollifier_lab.settings import Range
 from mollifier_lab.variants import Variant
 
@@ -29,12 +28,27 @@ COMMON: Mapping[str, Any] = {
 }  # fmt: skip
 TRAINED = 0.1  # test error below which a network counts as trained
 LOST = 0.5  # validation error above which it has learnt next to nothing
-DRAW_SEED = 0
 
 _LR: dict[str, Range] = {"lr": (3e-4, 3e-3, "log")}
 _GAIN: dict[str, Range] = {"gain": (1.0, 4.0, "linear")}
 _K: dict[str, Range] = {"k": (100.0, 10_000.0, "log")}
 _FRONT = {"schedule": "front"}
+
+
+def spread(space: Mapping[str, Range], trials: int) -> list[dict[str, float]]:
+    """Spread trials evenly: each setting takes the middle of each of as many equal parts of its range once, the second one in another order than the first.
+
+    >>> spread({"lr": (1e-4, 1e-1, "log"), "gain": (1.0, 4.0, "linear")}, 3)
+    [{'lr': 0.000316, 'gain': 2.5}, {'lr': 0.00316, 'gain': 3.5}, {'lr': 0.0316, 'gain': 1.5}]
+    """
+    found: list[dict[str, float]] = []
+    for trial in range(trials):
+        values = {}
+        for number, (name, (low, high, scale)) in enumerate(space.items()):
+            share = ((trial + number) % trials + 0.5) / trials
+            values[name] = low * (high / low) ** share if scale == "log" else low + (high - low) * share
+        found.append({name: float(f"{value:.3g}") for name, value in values.items()})
+    return found
 
 
 @dataclass(frozen=True)
@@ -46,7 +60,7 @@ class Way:
         title: In pictures.
         method: Of the laboratory.
         changes: Its settings, beside `COMMON`.
-        drawn: What its trials draw, beside the learning rate.
+        drawn: What its trials vary, beside the learning rate.
         activations: Where it applies.
         cost: Milliseconds per layer and update on one thread of a CPU of 2020, roughly: for the estimate alone.
     """
@@ -62,11 +76,9 @@ class Way:
     def variants(self, depth: int, activation: str, updates: int = UPDATES) -> list[Variant]:
         """Its trials for a cell of the map."""
         front = {"horizon": ANNEAL * updates} if self.changes.get("schedule") == "front" else {}
-        space = {**_LR, **self.drawn}
-        draws = (draw(space, DRAW_SEED, number) for number in range(TRIALS))
+        draws = spread({**_LR, **self.drawn}, TRIALS)
         of_cell = {"depth": depth, "activation": activation}
-        rounded = ({name: float(f"{value:.3g}") for name, value in each.items()} for each in draws)
-        return [Variant(self.method, dict(sorted({**of_cell, **self.changes, **front, **each}.items()))) for each in rounded]
+        return [Variant(self.method, dict(sorted({**of_cell, **self.changes, **front, **each}.items()))) for each in draws]
 
 
 WAYS = (

@@ -34,7 +34,7 @@ def unit_variance(model: nn.Module, inputs: Tensor, gain: float = 1.0) -> None:
         >>> from mollifier_lab.models import mlp
         >>> x = torch.randn(500, 8, generator=torch.Generator().manual_seed(0))
         >>> unit_variance(model := mlp(8, 1, width=50, depth=3), x)
-        >>> round(float(model[:5](x).std()), 1)
+        >>> round(model[:5](x).std().item(), 1)
         1.0
 
     Call `orthogonal` first. Layers whose outputs do not vary at all are left as they are.
