@@ -73,7 +73,9 @@ def table(rows: Rows) -> str:
                 if (row["line"], row["candidate"], row["backend"], row["threads"])
                 == (line, candidate, backend, threads)
             ]
-            spread = f"{show(statistics.median(ratios))} ({show(min(ratios))} to {show(max(ratios))})" if ratios else "–"
+            spread = (
+                f"{show(statistics.median(ratios))} ({show(min(ratios))} to {show(max(ratios))})" if ratios else "–"
+            )
             cells.append(spread)
         bar = BARS.get((line, candidate, backend))
         must = "" if bar is None else f"≤ {bar:g}"

@@ -157,7 +157,9 @@ def test_the_host_knows_the_horizon_and_need_not_ask(schedule):
 
 
 @pytest.mark.parametrize("losses", [[0.7, 0.1, 1e30, 0.0, 0.3, 5.0], [0.0, 0.0, 2.0, 1.9], [0.5, float("nan"), 0.4]])
-@pytest.mark.parametrize("settings", [{"k": 3.0}, {"k": 3.0, "guard": False}, {"horizon": 50}, {"k": 30.0, "every": 2}, *OURS])
+@pytest.mark.parametrize(
+    "settings", [{"k": 3.0}, {"k": 3.0, "guard": False}, {"horizon": 50}, {"k": 30.0, "every": 2}, *OURS]
+)
 def test_an_accelerator_anneals_as_the_cpu_does(losses, settings):
     far, near = (
         remote(mollifier.mollify(mlp(4, 5, 5, 1)), **settings),

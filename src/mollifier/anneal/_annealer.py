@@ -95,7 +95,9 @@ class Annealer(Path):
         self.updates = 0
         self._ended = self._restored = False
         start = torch.stack([group[0].level.detach() for group in self._groups])
-        super().__init__(schedule if name is None else name, k, horizon, p_min, stop_at, int(every), guard, width, start)
+        super().__init__(
+            schedule if name is None else name, k, horizon, p_min, stop_at, int(every), guard, width, start
+        )
         self.then = then
         self._on_host = start.device.type == "cpu"  # asking it costs nothing
         self._average = LossAverage(

@@ -53,7 +53,12 @@ def load(annealer: Annealer, state: dict[str, Any]) -> None:
         )
     if state["then"] == "restore":
         check_restorable(annealer._model)
-    before = {"guard": True, "start": torch.ones_like(state["levels"]), "lowest": state["levels"], "width": annealer.width}
+    before = {
+        "guard": True,
+        "start": torch.ones_like(state["levels"]),
+        "lowest": state["levels"],
+        "width": annealer.width,
+    }
     state = {**before, **state}
     for name in SETTINGS:
         setattr(annealer, name, state[name])

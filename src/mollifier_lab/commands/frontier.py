@@ -58,7 +58,6 @@ class Frontier:
         print(maps.table(cells.read(out)), end="")
         return 0
 
-
     def _adding(self, out: Path) -> None:
         from mollifier_lab.files import write_atomically
         from mollifier_lab.frontier import adding
@@ -91,6 +90,6 @@ def _list() -> int:
     print(f"all runs: {', '.join(f'{name}={value}' for name, value in COMMON.items())}; {TRIALS} trials for each way")
     print("beside the map: mollifier frontier adding, mollifier frontier twins")
     print(
-        f"hours: estimated, at most {hours(cores=CORES):.0f} for each activation on {CORES} cores with a run on each; ways that are lost stop earlier"
+        f"hours: estimated, at most {hours(cores=CORES):.1f} for each activation on {CORES} cores with a run on each; ways that are lost stop earlier"
     )
     return 0

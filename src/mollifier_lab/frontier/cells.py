@@ -1,7 +1,7 @@
 """The cells of the map: made by `mollifier_lab.study.compare`, so that all of it can be stopped and gone on with; and what came out.
 
-    runs/ACTIVATION/DEPTH/      a comparison: the trials of all ways at that depth, seed 0; more seeds of the chosen ones along the frontier
-    map.csv                     a row for each way, activation, depth and seed, of the trial with the lowest validation error
+runs/ACTIVATION/DEPTH/      a comparison: the trials of all ways at that depth, seed 0; more seeds of the chosen ones along the frontier
+map.csv                     a row for each way, activation, depth and seed, of the trial with the lowest validation error
 """
 
 from __future__ import annotations
@@ -172,4 +172,6 @@ def read(out: Path) -> list[Cell]:
         rows = list(csv.DictReader(path.read_text().splitlines()))
         return [Cell(**{each.name: kinds[str(each.type)](row[each.name]) for each in fields(Cell)}) for row in rows]
     except (KeyError, ValueError, TypeError) as error:
-        raise LabError(f"{path}: not a map of the frontier ({error!r}); remove it, or name another folder (--out)") from None
+        raise LabError(
+            f"{path}: not a map of the frontier ({error!r}); remove it, or name another folder (--out)"
+        ) from None

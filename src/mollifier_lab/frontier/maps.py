@@ -46,7 +46,11 @@ def _entry(way: str, activation: str, cells: Sequence[Cell]) -> str:
     spread = f"{100 * min(at):.1f}–{100 * max(at):.1f}, {len(at)} seeds" if len(at) > 1 else "single run"
     deepest = max(cell.depth for cell in tried)
     more = ", the deepest that was tried" if depth == deepest else ""
-    return f"**{depth}** ({mean}, {spread}{more})" if depth else f"none ({mean} at {min(cell.depth for cell in tried)}, {spread})"
+    return (
+        f"**{depth}** ({mean}, {spread}{more})"
+        if depth
+        else f"none ({mean} at {min(cell.depth for cell in tried)}, {spread})"
+    )
 
 
 def heat_maps(cells: Sequence[Cell]) -> bytes:
@@ -84,7 +88,16 @@ def _heat_map(axes: Any, cells: Sequence[Cell]) -> Any:
     for row, column in zip(*np.nonzero(~np.isnan(values)), strict=True):
         value = values[row, column]
         bold = "bold" if value < 100.0 * TRAINED else "normal"
-        axes.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=7, color="white" if value > 45 else "black", fontweight=bold)
+        axes.text(
+            column,
+            row,
+            f"{value:.1f}",
+            ha="center",
+            va="center",
+            fontsize=7,
+            color="white" if value > 45 else "black",
+            fontweight=bold,
+        )
     axes.set_xticks(range(len(DEPTHS)), DEPTHS, fontsize=8)
     axes.set_yticks(range(len(ACTIVATIONS)), ACTIVATIONS, fontsize=8)
     return image

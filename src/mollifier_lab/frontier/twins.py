@@ -83,7 +83,10 @@ def measure(width: int = 16, rounds: int = ROUNDS) -> list[Twin]:
         with torch.no_grad():
             for depth in DEPTHS:
                 plain = resnet(depth, width=width, architecture="plain", normalised=False)
-                nets = {"residual": in_place(folded(resnet(depth, width=width).eval())), "plain twin": in_place(flat(plain.eval()))}
+                nets = {
+                    "residual": in_place(folded(resnet(depth, width=width).eval())),
+                    "plain twin": in_place(flat(plain.eval())),
+                }
                 x = torch.randn(1, 3, 32, 32)
                 peaks = {name: peak(net, x) for name, net in nets.items()}
                 times = latencies(nets, x, rounds)

@@ -78,7 +78,9 @@ class Way:
         front = {"horizon": ANNEAL * updates} if self.changes.get("schedule") == "front" else {}
         draws = spread({**_LR, **self.drawn}, TRIALS)
         of_cell = {"depth": depth, "activation": activation}
-        return [Variant(self.method, dict(sorted({**of_cell, **self.changes, **front, **each}.items()))) for each in draws]
+        return [
+            Variant(self.method, dict(sorted({**of_cell, **self.changes, **front, **each}.items()))) for each in draws
+        ]
 
 
 WAYS = (

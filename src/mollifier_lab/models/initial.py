@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-ROUNDS, CLOSE = 10, 0.01  # of LSUV: at most so many corrections of a layer, until its variance is this close to the wanted one
+ROUNDS, CLOSE = (
+    10,
+    0.01,
+)  # of LSUV: at most so many corrections of a layer, until its variance is this close to the wanted one
 
 
 def hidden_layers(model: nn.Module) -> list[nn.Linear]:

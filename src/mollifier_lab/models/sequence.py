@@ -6,9 +6,15 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from mollifier_lab.models.language import lstm_class
+from mollifier.nn import HardSigmoidGRU, HardSigmoidLSTM
 
-KINDS: dict[str, type[nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+KINDS: dict[tuple[str, str], type[nn.RNNBase]] = {
+    ("rnn", "sigmoid"): nn.RNN,
+    ("gru", "sigmoid"): nn.GRU,
+    ("gru", "hard-sigmoid"): HardSigmoidGRU,
+    ("lstm", "sigmoid"): nn.LSTM,
+    ("lstm", "hard-sigmoid"): HardSigmoidLSTM,
+}
 
 
 class SequenceSum(nn.Module):
@@ -21,7 +27,7 @@ class SequenceSum(nn.Module):
     Args:
         cell: ``"rnn"`` (tanh), ``"gru"`` or ``"lstm"``.
         width: Units.
-        gates: Of the LSTM.
+        gates: Of the GRU or the LSTM.
         orthogonal: Are the recurrent weights orthogonal matrices, one for each gate?
     """
 
@@ -34,8 +40,7 @@ class SequenceSum(nn.Module):
         orthogonal: bool = False,
     ) -> None:
         super().__init__()
-        kind = lstm_class(gates) if cell == "lstm" else KINDS[cell]
-        self.layer = kind(2, width, batch_first=True)
+        self.layer = KINDS[cell, gates](2, width, batch_first=True)  # type: ignore[call-arg]
         self.output = nn.Linear(width, 1)
         if orthogonal:
             for weight in self.layer.weight_hh_l0.split(width):  # type: ignore[operator]

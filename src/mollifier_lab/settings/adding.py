@@ -45,5 +45,5 @@ class Adding(RecurrentSettings):
             *super().checks(),
             ("steps", "a whole number >= 2", self.steps >= 2),
             ("width", "a whole number >= 2", self.width >= 2),
-            ("gates", "'sigmoid', unless the cell is an LSTM", self.gates == "sigmoid" or self.cell == "lstm"),
+            ("gates", "'sigmoid': a tanh RNN has no gates", self.gates == "sigmoid" or self.cell != "rnn"),
         ]

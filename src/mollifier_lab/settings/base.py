@@ -119,7 +119,11 @@ class Settings:
                 ("save_every", "a whole number >= 0", self.save_every >= 0),
                 ("gain", "a positive number", self.gain > 0),
                 ("k", "a positive number", self.k > 0),
-                ("horizon", "a positive number with this schedule", self.horizon > 0 or self.schedule in ("exponential", "adaptive")),
+                (
+                    "horizon",
+                    "a positive number with this schedule",
+                    self.horizon > 0 or self.schedule in ("exponential", "adaptive"),
+                ),
                 ("front_width", "a positive number", 0 < self.front_width < math.inf),
                 ("loss_average", "a number in [0, 1)", 0 <= self.loss_average < 1),
                 ("loss_average", "a number above 0 where v is 'valid'", self.loss_average > 0 or self.v != "valid"),

@@ -108,7 +108,7 @@ def test_the_command_draws_from_the_data_alone(tmp_path: Path, capsys: pytest.Ca
 def test_the_list_gives_the_hours(capsys: pytest.CaptureFixture[str]):
     assert main(["frontier"]) == 0
     told = capsys.readouterr().out
-    assert f"at most {hours():.0f} for each activation" in told
+    assert f"at most {hours():.1f} for each activation" in told
     assert all(name in told for name in ACTIVATIONS)
     assert main(["frontier", "sigmoidd"]) == 2
     assert "sigmoid" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mollifier.nn import HardSigmoidGRU, HardSigmoidLSTM
 from mollifier_lab import tasks
 from mollifier_lab.errors import LabError
 from mollifier_lab.settings import RunConfig
@@ -39,7 +40,8 @@ def test_guessing_the_mean_is_chance():
     assert found["loss"] == pytest.approx(task().settings.chance, rel=0.05)
 
 
-def test_only_an_lstm_has_hard_gates():
-    with pytest.raises(LabError, match="gates='hard-sigmoid': expected 'sigmoid', unless the cell is an LSTM"):
+def test_a_tanh_rnn_has_no_gates():
+    with pytest.raises(LabError, match="gates='hard-sigmoid': expected 'sigmoid': a tanh RNN has no gates"):
         task(gates="hard-sigmoid")
-    assert task(gates="hard-sigmoid", cell="lstm").model() is not None
+    for cell, kind in (("gru", HardSigmoidGRU), ("lstm", HardSigmoidLSTM)):
+        assert isinstance(task(gates="hard-sigmoid", cell=cell).model().layer, kind)
