@@ -148,7 +148,7 @@ def test_a_learning_rate_can_be_tied_to_the_front():
 
 @pytest.mark.parametrize("width", [0, -1.0, math.inf, math.nan])
 def test_a_width_must_be_above_0(width):
-    with pytest.raises(ValueError, match="width=.*: expected a number above 0"):
+    with pytest.raises(ValueError, match=r"width=.*: expected a number above 0"):
         annealer(width=width)
 
 

@@ -203,7 +203,8 @@ class Annealer(Path):
     def _write(self) -> None:
         """Set the levels without asking the device for anything."""
         values = self._now.list if self._on_host else self._levels.unbind()
-        targets, sources = [], []
+        targets: list[Tensor] = []
+        sources: list[Any] = []
         for group, value in zip(self._groups, values, strict=True):
             for module in group:
                 buffers = module._buffers

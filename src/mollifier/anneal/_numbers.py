@@ -20,7 +20,9 @@ class Numbers:
     """
 
     def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
+        self._tensor: Tensor | None = tensor
+        self._list: Sequence[float] | None = None
+        self._dtype, self._device = tensor.dtype, tensor.device
 
     @property
     def tensor(self) -> Tensor:
@@ -32,8 +34,7 @@ class Numbers:
 
     @tensor.setter
     def tensor(self, values: Tensor) -> None:
-        self._tensor: Tensor | None = values
-        self._list: Sequence[float] | None = None
+        self._tensor, self._list = values, None
         self._dtype, self._device = values.dtype, values.device
 
     @property

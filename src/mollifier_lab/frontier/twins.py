@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 import weakref
@@ -37,11 +38,11 @@ class Twin:
     milliseconds: float
 
 
-class Alive(TorchDispatchMode):
+class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of tensors that are alive, and the most at one time."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.now = self.peak = 0
         self._known: dict[int, int] = {}  # storages and how many tensors look at them
 
@@ -98,7 +99,8 @@ def measure(width: int = 16, rounds: int = ROUNDS) -> list[Twin]:
 
 def peak(net: nn.Module, x: Tensor) -> int:
     """The most bytes of feature maps alive at one time."""
-    with Alive() as alive:
+    alive = Alive()
+    with alive:
         net(x)
     return alive.peak
 
@@ -119,7 +121,7 @@ def folded(net: nn.Module) -> nn.Module:
     """Fold every batch norm into the convolution before it, in place."""
     for parent in list(net.modules()):
         children = list(parent.named_children())
-        for (name, conv), (other, norm) in zip(children, children[1:], strict=False):
+        for (name, conv), (other, norm) in itertools.pairwise(children):
             if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
                 setattr(parent, name, fuse_conv_bn_eval(conv, norm))
                 setattr(parent, other, nn.Identity())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from torch import Tensor, nn
 
 from mollifier.nn import HardSigmoidGRU, HardSigmoidLSTM
 
-KINDS: dict[tuple[str, str], type[nn.RNNBase]] = {
+KINDS: dict[tuple[str, str], Callable[..., nn.RNNBase]] = {
     ("rnn", "sigmoid"): nn.RNN,
     ("gru", "sigmoid"): nn.GRU,
     ("gru", "hard-sigmoid"): HardSigmoidGRU,
@@ -40,7 +41,7 @@ class SequenceSum(nn.Module):
         orthogonal: bool = False,
     ) -> None:
         super().__init__()
-        self.layer = KINDS[cell, gates](2, width, batch_first=True)  # type: ignore[call-arg]
+        self.layer = KINDS[cell, gates](2, width, batch_first=True)
         self.output = nn.Linear(width, 1)
         if orthogonal:
             for weight in self.layer.weight_hh_l0.split(width):  # type: ignore[operator]

@@ -45,6 +45,6 @@ class AddingTask(Task[Adding]):
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str, device: torch.device) -> dict[str, float]:
         total = 0.0
-        for inputs, sums in zip(*(part.split(CHUNK) for part in self.sets[split]), strict=True):
+        for inputs, sums in zip(*(torch.split(part, CHUNK) for part in self.sets[split]), strict=True):
             total += float(F.mse_loss(model(inputs.to(device)), sums.to(device), reduction="sum"))
         return {"loss": total / SAMPLES}

@@ -59,7 +59,7 @@ def test_the_frontier_is_the_greatest_depth_at_which_every_seed_trains():
     assert frontier("residual", "tanh", found) == 30
     assert frontier("front", "tanh", found) == 0
     assert edge("residual", "tanh", found, DEPTHS) == [72]
-    assert edge("residual", "tanh", found[:2] + [cell(depth=50, error=0.9)], DEPTHS) == [30, 50]
+    assert edge("residual", "tanh", [*found[:2], cell(depth=50, error=0.9)], DEPTHS) == [30, 50]
 
 
 def run(folder: Path, valid: float, test: float, diverged: bool = False) -> RunFolder:
