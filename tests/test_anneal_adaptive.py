@@ -11,7 +11,7 @@ from torch import nn
 import mollifier
 from mollifier.anneal._adaptive import START
 from mollifier.schedules import front_at
-from tests.helpers import mlp
+from tests.helpers import BasicBlock, mlp
 
 
 def annealer(depth: int = 4, **settings) -> mollifier.Annealer:
@@ -127,6 +127,20 @@ def test_recurrent_layers_and_blocks_are_annealed_too():
         assert anneal.levels[0] < 1.0 == anneal.levels[1]
         walk(anneal, lambda t: 0.7, 500)
         assert mollifier.levels(model) == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("schedule", ["front", "adaptive"])
+def test_residual_blocks_are_annealed_one_after_the_other(schedule):
+    blocks = [BasicBlock(4, 4) for _ in range(3)]
+    model = mollifier.mollify(nn.Sequential(nn.Conv2d(3, 4, 3), *blocks, nn.Flatten(), nn.LazyLinear(2)))
+    anneal = mollifier.Annealer(model, schedule, horizon=60, width=1.0)
+    below = []
+    for _ in range(60):
+        anneal.step(0.7)
+        below.append(sum(0.0 < level < 1.0 for level in anneal.levels))
+    assert mollifier.levels(model) == [0.0] * len(anneal.levels)
+    assert len(anneal.levels) >= 3
+    assert max(below) == 1  # a window wide: one block at a time
 
 
 def test_a_learning_rate_can_be_tied_to_the_front():
