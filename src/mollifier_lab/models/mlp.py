@@ -8,7 +8,7 @@ from typing import Literal
 
 from torch import nn
 
-from mollifier.nn import Step
+from mollifier.nn import HardSigmoid, Step
 from mollifier_lab.methods import Architecture
 from mollifier_lab.models.branches import Highway, Residual, Survival, survivals
 
@@ -16,7 +16,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "sigmoid": nn.Sigmoid,
     "tanh": nn.Tanh,
     "relu": nn.ReLU,
-    "hard-sigmoid": nn.Hardsigmoid,
+    "hard-sigmoid": HardSigmoid,
     "step": partial(Step, level=0.0),
 }
 
