@@ -80,10 +80,28 @@ def recurrent(kind: str, size: int, length: int) -> list[Ratio]:
     )
 
 
+def annealing() -> list[Ratio]:
+    """A step of the Annealer by a plain step of the parity network, half-way through annealing."""
+    torch.manual_seed(0)
+    plain = mlp(40)
+    candidates: dict[str, Callable[[], object]] = {"plain step": going(training(plain, 40))}
+    loss = torch.tensor(0.7)
+    settings: dict[str, dict[str, Any]] = {
+        "exponential": {"k": 1e9},
+        "front": {"schedule": "front", "horizon": 1e9},
+        "adaptive": {"schedule": "adaptive", "width": 1e9},
+    }
+    for name, each in settings.items():
+        annealer = mollifier.Annealer(mollified(plain), **each)
+        candidates[name] = lambda annealer=annealer: annealer.step(loss)  # type: ignore[misc]
+    return compare("annealer, parity", candidates, rounds=400)
+
+
 LINES: dict[str, Callable[[], list[Ratio]]] = {
     "units": units,
     "Pentomino": lambda: network("Pentomino", 4096),
     "parity": lambda: network("parity", 40),
+    "annealer": annealing,
     "LSTM 200": lambda: recurrent("LSTM", 200, 20),
     "LSTM 650": lambda: recurrent("LSTM", 650, 35),
     "GRU 200": lambda: recurrent("GRU", 200, 20),

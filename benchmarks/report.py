@@ -18,6 +18,9 @@ BARS = {
     ("parity MLP", "all layers, p = 0", "native"): 1.05,
     ("parity MLP", "all layers, p = 0.5", "native"): 1.5,
     ("parity MLP", "all layers, p = 0.9", "native"): 0.95,
+    ("annealer, parity", "exponential", "native"): 0.01,
+    ("annealer, parity", "front", "native"): 0.01,
+    ("annealer, parity", "adaptive", "native"): 0.01,
     ("LSTM 200", "mollified", "native"): 0.95,
     ("LSTM 650", "mollified", "native"): 1.15,
     ("GRU 200", "mollified", "native"): 1.1,
@@ -29,7 +32,16 @@ BARS = {
 }
 
 
-ORDER = ["unit", "Pentomino", "parity", "LSTM", "GRU", "engine"]  # of the table
+ORDER = ["unit", "Pentomino", "parity", "annealer", "LSTM", "GRU", "engine"]  # of the table
+
+
+def show(ratio: float) -> str:
+    """Show a ratio with two digits that say something.
+
+    >>> show(1.234), show(0.0123)
+    ('1.23', '0.0123')
+    """
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.4f}"
 
 
 def text(rows: Rows, run: int) -> str:
@@ -41,7 +53,7 @@ def text(rows: Rows, run: int) -> str:
             mark = "" if bar is None else f"  ({'within' if row['ratio'] <= bar else 'OVER'} {bar})"
             lines.append(
                 f"  {row['threads']} thread{'s' * (row['threads'] > 1)}  {row['backend']:6}  {row['line']:18} "
-                f"{row['candidate']:24} {row['ratio']:.2f} ({row['low']:.2f} to {row['high']:.2f}){mark}"
+                f"{row['candidate']:24} {show(row['ratio'])} ({show(row['low'])} to {show(row['high'])}){mark}"
             )
     return "\n".join(lines)
 
@@ -61,7 +73,9 @@ def table(rows: Rows) -> str:
                 if (row["line"], row["candidate"], row["backend"], row["threads"])
                 == (line, candidate, backend, threads)
             ]
-            spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else "–"
+            spread = (
+                f"{show(statistics.median(ratios))} ({show(min(ratios))} to {show(max(ratios))})" if ratios else "–"
+            )
             cells.append(spread)
         bar = BARS.get((line, candidate, backend))
         must = "" if bar is None else f"≤ {bar:g}"

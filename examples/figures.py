@@ -40,7 +40,7 @@ def trained_network(x: Tensor, y: Tensor, updates: int = 4000) -> nn.Module:
     widths = [2, 30, 30, 30, 30]
     layers = [part for i in range(4) for part in (nn.Linear(widths[i], widths[i + 1]), nn.Sigmoid())]
     model = mollifier.mollify(nn.Sequential(*layers, nn.Linear(30, 1)))
-    annealer = mollifier.Annealer(model, horizon=updates / 2)
+    annealer = mollifier.Annealer(model, "exponential", horizon=updates / 2)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     for _ in range(updates):
         loss = nn.functional.binary_cross_entropy_with_logits(model(x), y)
@@ -115,9 +115,10 @@ def draw_levels() -> None:
         "linear": partial(mollifier.linear, horizon=1000),
         "square root": partial(mollifier.square_root, horizon=1000),
         "cosine": partial(mollifier.cosine, horizon=1000),
+        "front": partial(mollifier.front, horizon=1000),
     }
     colours = plt.get_cmap("viridis")(torch.linspace(0.0, 0.88, 6))
-    figure, axes = plt.subplots(1, 4, figsize=(11, 2.9), layout="constrained", sharey=True)
+    figure, axes = plt.subplots(1, 5, figsize=(12, 2.9), layout="constrained", sharey=True)
     for axis, (name, schedule) in zip(axes, schedules.items(), strict=True):
         for layer, colour in enumerate(colours, start=1):
             axis.plot(t, [schedule(now, layer, 6) for now in t], color=colour, label=f"layer {layer} of 6")

@@ -74,7 +74,7 @@ def train(method: str, images: Images, setting: dict[str, float], units: int, ep
     updates = epochs * (len(x) // BATCH)
     annealer = None
     if method == "mollified":
-        annealer = mollifier.Annealer(model, horizon=setting["horizon"] * updates)
+        annealer = mollifier.Annealer(model, "exponential", horizon=setting["horizon"] * updates)
     for batch in torch.cat([torch.randperm(len(x)) for _ in range(epochs)]).split(BATCH):
         if method == "weak_gradient":
             loss_fn, parameters = loss_of(model, cross_entropy, x[batch], y[batch])

@@ -116,7 +116,7 @@ def test_a_schedule_by_name_or_by_function(schedule):
 
 
 def test_the_first_loss_solves_k_for_the_horizon():
-    annealer = mollifier.Annealer(model(), horizon=50)
+    annealer = mollifier.Annealer(model(), "exponential", horizon=50)
     with pytest.warns(RuntimeWarning, match="not finite"):
         annealer.step(float("nan"))
     assert annealer.k is None
@@ -126,7 +126,7 @@ def test_the_first_loss_solves_k_for_the_horizon():
 
 
 def test_a_horizon_without_any_loss_is_met_at_v_one():
-    annealer = mollifier.Annealer(model(), horizon=50)
+    annealer = mollifier.Annealer(model(), "exponential", horizon=50)
     updates = 0
     while not annealer.finished:
         updates += 1
@@ -143,7 +143,7 @@ def test_annealing_ends_at_p_min():
 
 def test_a_horizon_needs_somewhere_to_stop():
     with pytest.raises(ValueError, match="stop_at=0: the exponential schedule never reaches 0"):
-        mollifier.Annealer(model(), horizon=50, stop_at=0)
+        mollifier.Annealer(model(), "exponential", horizon=50, stop_at=0)
 
 
 def test_a_falling_loss_ends_sooner():

@@ -19,7 +19,11 @@ SCHEDULES = [
     {"schedule": "linear", "horizon": 1000},
     {"schedule": "square_root", "horizon": 1000, "every": 3},
     {"schedule": "cosine", "horizon": 1000, "then": "hold"},
+    {"schedule": "front", "horizon": 1000},
+    {"schedule": "adaptive"},
+    {"schedule": "adaptive", "horizon": 1000, "every": 3, "p_min": 0.05},
 ]
+OURS = [{"schedule": "exponential", "horizon": 50}, {"schedule": "adaptive"}, {"schedule": "adaptive", "horizon": 5}]
 
 
 class NoQuestions(TorchDispatchMode):
@@ -53,7 +57,7 @@ def test_a_step_asks_the_device_for_nothing(settings):
 
 
 def test_a_horizon_is_solved_for_at_the_first_loss_and_asks_for_nothing_after_it():
-    annealer = remote(mollifier.mollify(mlp(4, 5, 5, 1)), horizon=1000)
+    annealer = remote(mollifier.mollify(mlp(4, 5, 5, 1)), "exponential", horizon=1000)
     annealer.step(torch.tensor(0.7))
     with NoQuestions():
         for _ in range(POLL - 2):
@@ -153,7 +157,9 @@ def test_the_host_knows_the_horizon_and_need_not_ask(schedule):
 
 
 @pytest.mark.parametrize("losses", [[0.7, 0.1, 1e30, 0.0, 0.3, 5.0], [0.0, 0.0, 2.0, 1.9], [0.5, float("nan"), 0.4]])
-@pytest.mark.parametrize("settings", [{"k": 3.0}, {"k": 3.0, "guard": False}, {"horizon": 50}, {"k": 30.0, "every": 2}])
+@pytest.mark.parametrize(
+    "settings", [{"k": 3.0}, {"k": 3.0, "guard": False}, {"horizon": 50}, {"k": 30.0, "every": 2}, *OURS]
+)
 def test_an_accelerator_anneals_as_the_cpu_does(losses, settings):
     far, near = (
         remote(mollifier.mollify(mlp(4, 5, 5, 1)), **settings),

@@ -21,12 +21,16 @@ def worker(rank: int, folder: str) -> None:
     warnings.simplefilter("ignore", RuntimeWarning)
     together = mollifier.Annealer(mollifier.mollify(mlp(3, 3, 3, 1)), k=3.0, loss_average=0.9)
     alone = mollifier.Annealer(mollifier.mollify(mlp(3, 3, 3, 1)), k=3.0, distributed=False)
+    front = mollifier.Annealer(mollifier.mollify(mlp(3, 3, 3, 1)), "adaptive", loss_average=0.0)
     seen = []
     for losses in LOSSES:
         together.step(losses[rank])
         alone.step(losses[rank])
+        front.step(losses[rank])
         seen.append((together.loss_average, together.levels, together.skipped_losses))
-    torch.save({"seen": seen, "alone": alone.loss_average}, Path(folder, f"{rank}.pt"))
+    for update in range(60):  # of one rank alone the loss would rise
+        front.step(0.3 + (0.2 if rank else -0.2) * update / 60)
+    torch.save({"seen": seen, "alone": alone.loss_average, "front": front.levels}, Path(folder, f"{rank}.pt"))
     torch.distributed.destroy_process_group()
 
 
@@ -39,6 +43,11 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
 
 def test_both_ranks_have_the_same_average_and_levels(ranks):
     assert ranks[0]["seen"] == ranks[1]["seen"]
+
+
+def test_an_adaptive_front_is_at_the_same_place_on_both_ranks(ranks):
+    assert ranks[0]["front"] == ranks[1]["front"]
+    assert ranks[0]["front"][0] == pytest.approx(1.0 - 63 * 0.02 / 6.0, abs=0.02)  # it has not waited
 
 
 def test_the_average_is_over_ranks_and_over_finite_losses_only(ranks):

@@ -42,12 +42,13 @@ def test_it_ends_at_the_horizon_and_not_before(schedule, every, loss):
     annealer = mollifier.Annealer(model(), schedule, horizon=100, every=every)
     seen = path(annealer, loss)
     assert len(seen) == annealer.updates == 100
-    assert all(max(levels) > 0 for levels in seen[:-1])
+    last = 100 // 9 + 1 if schedule == "front" else 1  # the last layer is plain a window before the horizon
+    assert all(max(levels) > 0 for levels in seen[:-last])
     assert seen[-1] == [0.0, 0.0, 0.0]
 
 
 def test_a_horizon_of_a_thousand_after_a_high_first_loss():
-    annealer = mollifier.Annealer(model(6), horizon=1000)
+    annealer = mollifier.Annealer(model(6), "exponential", horizon=1000)
     seen = path(annealer, LOSSES["a high first one"], 2000)
     assert len(seen) == 1000
     assert sum(seen[29]) > 2.0  # it ended here, once
@@ -57,13 +58,13 @@ def test_a_horizon_of_a_thousand_after_a_high_first_loss():
 @pytest.mark.filterwarnings("ignore:Annealer. a loss was")
 @pytest.mark.parametrize("loss", [math.nan, -1.0])
 def test_losses_that_are_left_out_cannot_put_the_end_off(loss):
-    annealer = mollifier.Annealer(model(), horizon=20)
+    annealer = mollifier.Annealer(model(), "exponential", horizon=20)
     assert len(path(annealer, lambda t: loss)) == 20
 
 
 @pytest.mark.parametrize("stop_at", [None, 0.3])
 def test_the_levels_that_are_held_are_those_of_the_horizon(stop_at):
-    annealer = mollifier.Annealer(model(), horizon=30, then="hold", stop_at=stop_at)
+    annealer = mollifier.Annealer(model(), "exponential", horizon=30, then="hold", stop_at=stop_at)
     levels = path(annealer, LOSSES["rising"])[-1]
     assert sum(levels) == pytest.approx(0.15 if stop_at is None else 0.3)
     cosine = mollifier.Annealer(model(), "cosine", horizon=30, then="hold", p_min=0.1, every=7)
@@ -71,7 +72,7 @@ def test_the_levels_that_are_held_are_those_of_the_horizon(stop_at):
 
 
 def test_at_a_steady_loss_it_is_the_papers_schedule_with_the_solved_k():
-    timed = path(mollifier.Annealer(model(), horizon=100), lambda t: 0.7)
+    timed = path(mollifier.Annealer(model(), "exponential", horizon=100), lambda t: 0.7)
     paper = path(mollifier.Annealer(model(), k=solve_k(100, 3, 0.7, 0.15)), lambda t: 0.7)
     assert len(timed) == len(paper) == 100
     for one, two in zip(timed, paper, strict=True):
@@ -80,7 +81,7 @@ def test_at_a_steady_loss_it_is_the_papers_schedule_with_the_solved_k():
 
 def test_the_loss_bends_the_path():
     def loss_of(kind: str) -> list[list[float]]:
-        return path(mollifier.Annealer(model(), horizon=100, loss_average=0.5), LOSSES[kind])
+        return path(mollifier.Annealer(model(), "exponential", horizon=100, loss_average=0.5), LOSSES[kind])
 
     low, middle, high = (loss_of(kind)[49] for kind in ("falling", "steady", "rising"))
     assert all(a < b < c for a, b, c in zip(low, middle, high, strict=True))

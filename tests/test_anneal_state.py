@@ -15,6 +15,9 @@ LOSSES = [2.0, 1.5, math.nan, 0.4, 0.9, 0.3, 0.8]
 SETTINGS = [
     {"k": 5.0},
     {"horizon": 40},
+    {"schedule": "exponential", "horizon": 40},
+    {"schedule": "adaptive"},
+    {"schedule": "adaptive", "horizon": 5, "width": 2.0},
     {"schedule": "cosine", "horizon": 20, "every": 2, "then": "hold"},
     {"schedule": lambda t, layer, layers, v: 0.9**t * layer / layers},
     {"k": 5.0, "loss_average": None},

@@ -33,6 +33,7 @@ from mollifier.convert import (
 from mollifier.schedules import (
     cosine as cosine,
     exponential as exponential,
+    front as front,
     linear as linear,
     square_root as square_root,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "added_parameters",
     "cosine",
     "exponential",
+    "front",
     "frozen",
     "functional",
     "is_mollified",

@@ -5,6 +5,7 @@
     0.5034
 
 All of them start at 1, fall with t, never leave [p_min, 1], and give lower layers (small l) less, so that these become plain first.
+In `front` they become plain one after the other.
 ``layer`` and ``v`` may be tensors: then so is p, on their device.
 """
 
@@ -19,6 +20,7 @@ from torch import Tensor
 
 Number = float | Tensor
 Schedule = Callable[..., Any]
+WIDTH = 6.0  # of the front, in windows
 
 
 def exponential(t: float, layer: Number, layers: int, v: Number = 1.0, *, k: float = 100.0, p_min: float = 0.0) -> Any:
@@ -112,11 +114,45 @@ def cosine(t: float, layer: Number, layers: int, v: Number = 1.0, *, horizon: fl
     return _clip(0.5 * (1.0 + (torch.cos(angle) if isinstance(angle, Tensor) else math.cos(angle))), p_min)
 
 
+def front(
+    t: float, layer: Number, layers: int, v: Number = 1.0, *, horizon: float, width: float = WIDTH, p_min: float = 0.0
+) -> Any:
+    """A front that moves up from the input (ours, not the paper's): layer l falls linearly from 1 to 0 over ``width`` windows, from window l - 1 on.
+
+        >>> [round(front(400, layer, 4, horizon=1000), 3) for layer in (1, 2, 3, 4)]  # a window is 1000 / (4 + 6) updates long
+        [0.333, 0.5, 0.667, 0.833]
+
+    So each layer learns while all above it are copies, and gradients reach it directly.
+
+    Args:
+        t: Updates so far, or any clock.
+        layer: l, from 1.
+        layers: L.
+        v: Not looked at.
+        horizon: The time at which all layers are plain; the last one is a window before.
+        width: How many windows a layer takes; a window is horizon / (L + width) long.
+        p_min: Never below this.
+    """
+    if not (horizon > 0 and width > 0):
+        raise ValueError(f"horizon={horizon}, width={width}: expected a number of updates and of windows above 0")
+    return front_at(t * (layers + width) / horizon, layer, width, p_min)
+
+
+def front_at(place: Number, layer: Number, width: float = WIDTH, p_min: float = 0.0) -> Any:
+    """Return the level of a layer where the front has come to ``place``, counted in windows.
+
+    >>> front_at(5.0, 3, width=6.0)  # layer 3 began at 2
+    0.5
+    """
+    return _clip(1.0 - (place - (layer - 1)) / width, p_min)
+
+
 BUILT_IN: dict[str, Schedule] = {
     "exponential": exponential,
     "linear": linear,
     "square_root": square_root,
     "cosine": cosine,
+    "front": front,
 }
 
 
@@ -158,15 +194,16 @@ def check_settings(
     then: str,
     every: int,
     layers: int,
+    width: float,
 ) -> None:
     """Refuse settings of an Annealer that make no sense."""
     if name is None and not callable(schedule):
-        raise ValueError(f"schedule={schedule!r}: expected one of {', '.join(BUILT_IN)}, or a function")
+        raise ValueError(f"schedule={schedule!r}: expected one of {', '.join(BUILT_IN)}, adaptive, or a function")
     if k is not None and (horizon is not None or name != "exponential"):
         raise ValueError("k belongs to the exponential schedule, and stands instead of a horizon: give one of them")
-    if horizon is None and name not in ("exponential", None):
+    if horizon is None and name not in ("exponential", "adaptive", None):
         raise ValueError(f"schedule={name!r} needs horizon=…, the number of updates to anneal over")
-    for what, value in (("k", k), ("horizon", horizon), ("every", every)):
+    for what, value in (("k", k), ("horizon", horizon), ("every", every), ("width", width)):
         if value is not None and not 0 < value < math.inf:
             raise ValueError(f"{what}={value}: expected a number above 0")
     if loss_average is not None and not 0.0 <= loss_average < 1.0:

@@ -2,7 +2,7 @@
 
 >>> from mollifier_lab import METHODS, TASKS
 >>> sorted(TASKS)
-['characters', 'cifar10', 'mnist', 'parity', 'pentomino', 'ptb']
+['adding', 'characters', 'cifar10', 'mnist', 'parity', 'pentomino', 'ptb']
 >>> METHODS["mollified"].title
 'mollified'
 

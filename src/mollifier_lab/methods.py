@@ -15,9 +15,10 @@ from typing import Any, Literal
 from mollifier_lab.errors import LabError, pick
 
 Architecture = Literal["plain", "batch-norm", "residual", "residual-bn", "highway", "stochastic-depth", "dropout"]
-EVERY = ("parity", "pentomino", "mnist", "cifar10", "ptb", "characters")
+STACKS = ("parity", "pentomino", "mnist", "cifar10", "ptb", "characters")
+EVERY = (*STACKS, "adding")
 MLPS = ("parity", "pentomino", "mnist")
-RECURRENT = ("ptb", "characters")
+RECURRENT = ("ptb", "characters", "adding")
 
 
 @dataclass(frozen=True)
@@ -78,17 +79,17 @@ class Method:
 
 _ALL = (
     Method("plain", "plain", "The network itself."),
-    Method("residual", "residual", "A connection around each layer.", "residual"),
+    Method("residual", "residual", "A connection around each layer.", "residual", STACKS),
     Method("batch-norm", "batch norm", "Batch normalisation alone: what of residual + batch norm it explains.", "batch-norm",
            (*MLPS, "characters")),
     Method("residual-bn", "residual + batch norm", "A connection around each batch-normalised layer.", "residual-bn",
            (*MLPS, "characters")),
     Method("highway", "highway", "A learned gate between each layer and its input.", "highway", (*MLPS, "characters")),
     Method("stochastic-depth", "stochastic depth", "Residual layers dropped at random, one draw a batch (Huang et al.).",
-           "stochastic-depth", knobs=("survival",)),
+           "stochastic-depth", STACKS, knobs=("survival",)),
     Method("stochastic-depth-sample", "stochastic depth, by sample", "Residual layers dropped at random, one draw a sample.",
-           "stochastic-depth", per_sample=True, knobs=("survival",)),
-    Method("dropout", "dropout", "Units dropped at random.", "dropout", knobs=("dropout",)),
+           "stochastic-depth", STACKS, per_sample=True, knobs=("survival",)),
+    Method("dropout", "dropout", "Units dropped at random.", "dropout", STACKS, knobs=("dropout",)),
     Method("weight-noise", "weight noise", "Annealed Gaussian noise on the weights: Monte-Carlo mollification.",
            weight_noise=True, knobs=("weight_std", "k")),
     Method("noisy-activation", "noisy activation only", "Activations pushed toward their tangents; no copy.",
@@ -100,7 +101,7 @@ _ALL = (
     Method("mollified", "mollified", "The paper's method.", mollify={}, knobs=("k", "c")),
     Method("paper-lstm", "mollified, LSTM as in the paper", "Gates and activations of the LSTM, as section 3.2 has them; no copy past it.",
            tasks=RECURRENT, mollify={"recurrent": {"copy": False}}, knobs=("k", "c")),
-    Method("mollified-residual", "mollified + residual", "The paper's method on the residual network.", "residual",
+    Method("mollified-residual", "mollified + residual", "The paper's method on the residual network.", "residual", STACKS,
            mollify={}, knobs=("k", "c")),
     Method("mollified-bn", "mollified + batch norm", "The paper's method on the batch-normalised network.", "batch-norm",
            (*MLPS, "characters"), mollify={}, knobs=("k", "c")),

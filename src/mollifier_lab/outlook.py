@@ -26,6 +26,8 @@ def outlook(annealer: mollifier.Annealer, updates: int, v: float | None) -> str:
     said = "annealing will not have ended when the run does"
     if annealer.stop_at == 0:
         return f"{said}: stop_at is 0, so that it never ends"
+    if annealer.schedule == "adaptive":  # the losses to come decide
+        return ""
     if annealer.horizon is not None:
         late = annealer.horizon > updates and (annealer.stop_at is None or annealer.schedule == "exponential")
         return f"{said}: its horizon is {annealer.horizon:g} updates, the run has {updates}" if late else ""

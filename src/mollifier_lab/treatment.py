@@ -12,6 +12,7 @@ import mollifier
 from mollifier.nn import Levelled, RecurrentOptions, WeightNoise
 from mollifier_lab.errors import LabError
 from mollifier_lab.models.branches import Residual
+from mollifier_lab.models.steps import has_steps, mollify_steps, restore_steps
 from mollifier_lab.settings import RecurrentSettings, RunConfig, Settings
 
 
@@ -43,6 +44,8 @@ def treat(model: nn.Module, config: RunConfig, example: Any = None) -> mollifier
             return found if method.anneals else None
         if method.weight_noise:
             add_weight_noise(model, settings.weight_std)
+        elif method.mollify is not None and has_steps(model):
+            mollify_steps(model, **method.mollify)
         elif method.mollify is not None:
             _mollify(model, dict(method.mollify), settings, example)
         return make_annealer(model, settings) if method.annealed else None
@@ -71,6 +74,8 @@ def finish(
         mollifier.set_level(model, 0.0)
         if any(isinstance(part, WeightNoise) for part in model.modules()):
             remove_weight_noise(model)
+        elif has_steps(model):
+            restore_steps(model)
         else:
             mollifier.restore(model)
     return model
@@ -79,16 +84,19 @@ def finish(
 def make_annealer(model: nn.Module, settings: Settings) -> mollifier.Annealer:
     """An annealer as the settings say; a horizon, where there is one, stands instead of k."""
     horizon = settings.horizon or None
+    usual = settings.schedule == "adaptive" and settings.loss_average == Settings.loss_average
+    decay: Any = "auto" if usual else settings.loss_average or None
     return mollifier.Annealer(
         model,
         settings.schedule,
         k=settings.k if horizon is None and settings.schedule == "exponential" else None,
         horizon=horizon,
         p_min=settings.p_min,
-        loss_average=None if settings.v == "one" else settings.loss_average or None,
+        loss_average=None if settings.v == "one" else decay,
         stop_at=settings.stop_at if settings.stop_at >= 0 else None,
         then=settings.then,
         every=settings.anneal_every,
+        width=settings.front_width,
     )
 
 

@@ -29,6 +29,7 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "cifar10": ("residual", "stochastic-depth", "mollified-residual"),
     "ptb": ("plain", "paper-lstm", "mollified", "residual"),
     "characters": ("plain", "mollified", "residual-bn"),
+    "adding": ("plain", "copy", "paper-lstm", "mollified"),
 }
 USUAL = ("plain", "mollified")  # of a task that names none
 LONGEST = 100  # of a folder's name; file systems take 255 bytes

@@ -16,6 +16,7 @@ TINY: dict[str, dict[str, Any]] = {
     "cifar10": {"depth": 20, "width": 2, "batch": 4, "epochs": 4.0, "recalibrate": 2, "k": 10.0},
     "ptb": {"width": 8, "steps": 5, "batch": 4, "epochs": 3.0, "decay_after": 1, "k": 10.0},
     "characters": {"valid": 10, "embedding": 4, "width": 8, "depth": 3, "batch": 4, "updates": 6, "k": 10.0},
+    "adding": {"cell": "gru", "steps": 6, "width": 8, "batch": 4, "updates": 6, "k": 10.0},
 }
 
 

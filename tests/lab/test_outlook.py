@@ -38,6 +38,9 @@ def test_what_is_known_without_a_loss() -> None:
     assert "k=100 is too slow for 100 updates" in outlook(annealer(k=100.0, loss_average=None), 100, None)
     assert outlook(annealer(k=1.0, loss_average=None), 100, None) == ""
     assert outlook(annealer(k=1e6), 100, None) == ""  # it depends on the loss
+    for v in (None, 0.7):  # so does this one, all the way
+        assert outlook(annealer(schedule="adaptive"), 5, v) == ""
+        assert outlook(annealer(schedule="adaptive", horizon=101), 100, v) == ""
 
 
 def test_the_clock_and_the_lowest_level_count() -> None:

@@ -35,7 +35,7 @@ def test_every_study_and_its_smoke_version_can_be_run(name: str) -> None:
 
 
 def test_the_studies_are_what_was_asked_for() -> None:
-    assert {study.task for study in STUDIES.values()} == set(TASKS)
+    assert {study.task for study in STUDIES.values()} == set(TASKS) - {"adding"}  # which the paper does not have
     for name in ("pentomino", "parity-1000", "parity-10000", "parity-variable-20", "mnist-72", "mnist-appendix"):
         assert set(CONTROLS) <= set(STUDIES[name].methods)
     for task, kind in TASKS.items():

@@ -27,6 +27,7 @@ RUNS = {
     "cifar10": ("mollified-residual", {"depth": 20, "width": 2, "train": 64, "recalibrate": 2, "updates": 130, "evaluate_every": 65}),
     "ptb": ("mollified", {"width": 12, "steps": 5}),
     "characters": ("stochastic-depth", {"width": 8, "depth": 2, "embedding": 4, "valid": 10}),
+    "adding": ("mollified", {"steps": 5, "width": 8, "cell": "gru", "schedule": "adaptive"}),
 }  # fmt: skip
 
 

@@ -16,10 +16,11 @@ DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 PRINTED = {
     "parity": {"bits": 40, "depth": 6, "activation": "sigmoid", "optimizer": "nesterov", "lr": 1e-3, "momentum": 0.92},
     "pentomino": {"train": 80_000, "width": 200, "depth": 6, "activation": "sigmoid", "optimizer": "sgd", "lr": 1e-3, "epochs": 100},
-    "mnist": {"width": 100, "optimizer": "rmsprop", "lr": 4e-4, "batch": 500},
+    "mnist": {"width": 100, "init": "glorot", "optimizer": "rmsprop", "lr": 4e-4, "batch": 500},
     "cifar10": {"depth": 110, "epochs": 500},
     "ptb": {"layers": 2, "gates": "hard-sigmoid", "weight_decay": 0.0},
     "characters": {"valid": 10_000, "depth": 5, "gates": "hard-sigmoid", "optimizer": "rmsprop", "lr": 6e-4, "momentum": 0.92, "batch": 64},
+    "adding": {},
 }  # fmt: skip
 OF_THE_METHOD = {"schedule", "v", "anneal_every", "copy", "push", "unbiased_gates", "gain"}
 

@@ -9,7 +9,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from mollifier.anneal._adaptive import DECAY
 from mollifier.anneal._average import LossAverage
+from mollifier.anneal._numbers import Numbers
 from mollifier.anneal._path import Path
 from mollifier.anneal._state import check_restorable, load, save
 from mollifier.convert import restore
@@ -17,8 +19,9 @@ from mollifier.convert._levels import mollified_groups
 from mollifier.convert._optimizer import check_optimizer
 from mollifier.nn._gradients import keep_gradients
 from mollifier.nn._levelled import check_level
-from mollifier.schedules import BUILT_IN, check_settings
+from mollifier.schedules import BUILT_IN, WIDTH, check_settings
 
+BY_LOSS = ("exponential", "adaptive")  # these compare losses by their ratio
 POLL = 100  # on an accelerator the host asks this seldom whether annealing has ended
 
 
@@ -39,13 +42,13 @@ class Annealer(Path):
 
     Args:
         model: A mollified model, also wrapped or compiled.
-        schedule: ``"exponential"`` (the paper's), ``"linear"``, ``"square_root"``, ``"cosine"``, or any function
-            ``(t, layer, layers, v) -> p`` of numbers.
+        schedule: ``"exponential"`` (the paper's), ``"linear"``, ``"square_root"``, ``"cosine"``, ``"front"``, ``"adaptive"`` (both ours), or
+            any function ``(t, layer, layers, v) -> p`` of numbers. By default ``"front"`` with a horizon, and ``"exponential"`` without.
         k: Constant of the exponential schedule: the larger, the slower. 100 if neither it nor a horizon is given.
-        horizon: The update at which annealing ends, whatever the losses were. The exponential schedule solves k for it at the first
-            loss that it sees, which it then waits for once; the loss bends its path by a factor of e at most.
+        horizon: The update at which annealing ends, whatever the losses were; with ``"adaptive"``, at the latest. The exponential schedule
+            solves k for it at the first loss that it sees, which it then waits for once; the loss bends its path by a factor of e at most.
         p_min: Levels never fall below this; without a horizon annealing ends when all have come down to it, if not before.
-        loss_average: Decay of the moving average v of the loss; None fixes v to 1.
+        loss_average: Decay of the moving average v of the loss: 0.99, or 0.95 with ``"adaptive"``, which must notice a rise soon. None fixes v to 1.
         stop_at: δ: annealing ends when the levels sum to this. By default 0.05 per block, or at the horizon. 0: never.
         then: What happens then. ``"plain"``: all levels go to 0; ``"hold"``: they stay; ``"restore"``: `restore` the model, in place.
         every: Updates per tick of the clock t, and between two changes of the levels; a loss is averaged at every update.
@@ -53,28 +56,35 @@ class Annealer(Path):
         guard: Guard against spikes of the loss: it counts as at most 10 times its average, and a level that has fallen comes
             back up by a little at most. False: the paper's formula to the letter.
         optimizer: With ``then="restore"``: the optimiser that the added parameters are taken out of.
+        width: Of ``"front"`` and ``"adaptive"``: how many windows a layer takes to become plain; the next one begins a window later.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        schedule: str | Callable[[float, int, int, float], float] = "exponential",
+        schedule: str | Callable[[float, int, int, float], float] | None = None,
         *,
         k: float | None = None,
         horizon: float | None = None,
         p_min: float = 0.0,
-        loss_average: float | None = 0.99,
+        loss_average: float | Literal["auto"] | None = "auto",
         stop_at: float | None = None,
         then: Literal["plain", "hold", "restore"] = "plain",
         every: int = 1,
         distributed: bool = True,
         guard: bool = True,
         optimizer: torch.optim.Optimizer | None = None,
+        width: float = WIDTH,
     ) -> None:
         self._groups = mollified_groups(model, "Annealer")
         layers = len(self._groups)
-        name = next((key for key, function in BUILT_IN.items() if schedule in (key, function)), None)
-        check_settings(schedule, name, k, horizon, loss_average, stop_at, then, every, layers)
+        if schedule is None:
+            schedule = "exponential" if k is not None or horizon is None else "front"
+        known: dict[str, object] = {**BUILT_IN, "adaptive": None}
+        name = next((key for key, function in known.items() if schedule in (key, function)), None)
+        if loss_average == "auto":
+            loss_average = DECAY if name == "adaptive" else 0.99
+        check_settings(schedule, name, k, horizon, loss_average, stop_at, then, every, layers, width)
         check_level(p_min)
         if then == "restore":
             check_restorable(model)
@@ -85,21 +95,23 @@ class Annealer(Path):
         self.updates = 0
         self._ended = self._restored = False
         start = torch.stack([group[0].level.detach() for group in self._groups])
-        super().__init__(schedule if name is None else name, k, horizon, p_min, stop_at, int(every), guard, start)
+        super().__init__(
+            schedule if name is None else name, k, horizon, p_min, stop_at, int(every), guard, width, start
+        )
         self.then = then
         self._on_host = start.device.type == "cpu"  # asking it costs nothing
         self._average = LossAverage(
-            loss_average, start, negative=name != "exponential", guard=guard, distributed=distributed
+            loss_average, start, negative=name not in BY_LOSS, guard=guard, distributed=distributed
         )
-        self._done = torch.zeros_like(start[0])  # on the device: 1 when annealing has ended
-        self._levels = start
+        self._done = Numbers(start.new_zeros(1))  # 1 when annealing has ended
+        self._now = Numbers(start)
         self._write()
         keep_gradients(model)
 
     def step(self, loss: Tensor | float | None = None) -> None:
         """Count an update, average its loss in, and set the levels.
 
-        A loss that is not finite, or below 0 in the exponential schedule, is not averaged in: it is counted in `skipped_losses`,
+        A loss that is not finite, or below 0 in the exponential and adaptive schedules, is not averaged in: it is counted in `skipped_losses`,
         and warned of once. Without any loss v is 1.
         """
         if self._ended:
@@ -122,45 +134,50 @@ class Annealer(Path):
             self._look()
 
     def _advance(self, t: float, last: bool) -> None:
-        ended = self._done > 0
+        done = self._done.tensor
+        ended = done > 0
         levels = self._on_tensors(t, self._average)
         stop = ended | (levels.sum() <= self._least()) | last
         levels = torch.where(ended, self._levels, levels) if self.then == "hold" else torch.where(stop, 0.0, levels)
-        self._levels, self._lowest = levels, torch.minimum(levels, self._lowest)
-        self._done = stop.to(self._done.dtype)
+        self._now.tensor, self._lowest.tensor = levels, torch.minimum(levels, self._lowest.tensor)
+        self._done.tensor = stop.to(done.dtype)
 
     def _advance_on_host(self, t: float, last: bool) -> None:
         levels = self._on_numbers(t, self.loss_average)
         if last or sum(levels) <= self._least():
-            self._done.fill_(1.0)
+            self._done.list = [1.0]
             if self.then != "hold":
                 levels = [0.0] * len(levels)
-        self._levels = torch.tensor(levels, dtype=self._levels.dtype)
-        self._lowest = torch.minimum(self._levels, self._lowest)
+        self._now.list, self._lowest.list = levels, list(map(min, levels, self._lowest.list))
 
     @property
     def finished(self) -> bool:
         """Has annealing ended?"""
-        return self._ended or bool(self._done > 0)
+        return self._ended or self._done.list[0] > 0
 
     @property
     def progress(self) -> float:
-        """How far annealing has come, from 0 to 1: by the clock if there is a horizon, otherwise by the sum of the levels.
+        """How far annealing has come, from 0 to 1: by the place of an adaptive front, by the clock if there is a horizon, or by the sum of the levels.
 
-        By the sum of the levels it may go back a little, and on an accelerator the host waits for it.
+        By the place or by the sum it may go back a little, and on an accelerator the host waits for it.
         """
         if self.finished:
             return 1.0
+        if self._front is not None:
+            return self._front.place / self._front.end
         if self.horizon is not None:
             return min(1.0, self.updates / self.horizon)
-        start, least = float(self._start.sum()), max(self._least(), 0.0)
+        start, least = sum(self._start.list), max(self._least(), 0.0)
         return min(1.0, (start - sum(self.levels)) / (start - least)) if start > least else 1.0
 
     @property
     def levels(self) -> list[float]:
         """The levels as last set, one per block in forward order."""
-        levels: list[float] = self._levels.tolist()
-        return levels
+        return list(self._now.list)
+
+    @property
+    def _levels(self) -> Tensor:
+        return self._now.tensor
 
     @property
     def beta(self) -> float | None:
@@ -179,25 +196,33 @@ class Annealer(Path):
 
     def finish(self) -> None:
         """End annealing now: all levels go to 0, and the plain network trains on."""
-        self._levels, self._lowest = torch.zeros_like(self._levels), torch.zeros_like(self._levels)
-        self._done.fill_(1.0)
+        self._now.tensor, self._lowest.tensor = torch.zeros_like(self._levels), torch.zeros_like(self._levels)
+        self._done.tensor = torch.ones_like(self._done.tensor)
         self._end()
 
     def _write(self) -> None:
         """Set the levels without asking the device for anything."""
-        targets, sources = [], []
-        for group, level in zip(self._groups, self._levels.unbind(), strict=True):
+        values = self._now.list if self._on_host else self._levels.unbind()
+        targets: list[Tensor] = []
+        sources: list[Any] = []
+        for group, value in zip(self._groups, values, strict=True):
             for module in group:
-                targets.append(module.level)
-                sources.append(level)
-                if (clock := module._buffers.get("clock")) is not None:  # recurrent layers with time="annealing"
+                buffers = module._buffers
+                level: Any = buffers["level"]
+                if self._on_host:
+                    level.fill_(value)
+                else:
+                    targets.append(level)
+                    sources.append(value)
+                if (clock := buffers.get("clock")) is not None:  # recurrent layers with time="annealing"
                     clock.fill_(self.updates // self.every)
-        torch._foreach_copy_(targets, sources)  # one call for all
+        if targets:
+            torch._foreach_copy_(targets, sources)  # one call for all
 
     def _look(self) -> None:
         for text in self._average.warnings():
             warnings.warn(text, RuntimeWarning, stacklevel=3)
-        if bool(self._done > 0):
+        if self._done.list[0] > 0 if self._on_host else bool(self._done.tensor > 0):
             self._end()
 
     def _end(self) -> None:
@@ -234,5 +259,5 @@ class Annealer(Path):
         load(self, state)
         self._ended = False
         self._write()
-        if bool(self._done > 0):
+        if self._done.list[0] > 0:
             self._end()

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from mollifier.anneal._numbers import Numbers
+
 WRONG_LOSS = "step: the loss has shape {}; expected one number, e.g. loss.mean()"
 SPIKE = 10.0  # a loss counts as at most this many times the average so far
 NOT_FINITE = "Annealer: a loss was not finite and was left out of the average ({} so far; see skipped_losses)"
 NEGATIVE = (
     "Annealer: a loss was below 0 and was left out of the average ({} so far; see skipped_losses). The exponential "
-    "schedule needs a loss that is not negative: pass loss - lower_bound to step, or fix v to 1 with "
+    "and the adaptive schedule need a loss that is not negative: pass loss - lower_bound to step, or fix v to 1 with "
     "Annealer(..., loss_average=None)."
 )
 
@@ -49,19 +51,24 @@ class LossAverage:
     ) -> None:
         self.beta, self.negative, self.guard, self.distributed = beta, negative, guard, distributed
         # average (not corrected), losses averaged, losses that were not finite, losses below 0
-        self.numbers = like.new_zeros(4)
+        self._kept = Numbers(like.new_zeros(4))
         self._warned: set[str] = set()
+
+    @property
+    def numbers(self) -> Tensor:
+        """All that it keeps, on its device."""
+        return self._kept.tensor
 
     @property
     def value(self) -> float:
         """The average as a number; on an accelerator the host waits for it."""
-        average, count, _, _ = self.numbers.tolist()
+        average, count, _, _ = self._kept.list
         return self._corrected(average, count)
 
     @property
     def skipped(self) -> int:
         """How many losses were left out, over all ranks."""
-        return int(self.numbers[2] + self.numbers[3])
+        return int(sum(self._kept.list[2:]))
 
     def _corrected(self, average: float, count: float) -> float:
         return average / (1.0 - self.beta**count) if count and self.beta is not None else 1.0
@@ -80,7 +87,7 @@ class LossAverage:
             return
         if isinstance(loss, Tensor) and loss.numel() != 1:
             raise ValueError(WRONG_LOSS.format(tuple(loss.shape)))
-        average, count, not_finite, below = self.numbers.tolist()
+        average, count, not_finite, below = self._kept.list
         value = float(loss.detach() if isinstance(loss, Tensor) else loss)
         if not math.isfinite(value):
             not_finite += 1
@@ -91,7 +98,7 @@ class LossAverage:
             if self.guard and count and v > 0:
                 value = min(value, SPIKE * v)
             average, count = self.beta * average + (1.0 - self.beta) * value, count + 1
-        self.numbers = torch.tensor([average, count, not_finite, below], dtype=self.numbers.dtype)
+        self._kept.list = [average, count, not_finite, below]
 
     def observe_on_device(self, loss: Tensor | float) -> None:
         """Average a loss in, over all ranks, without asking the device for anything."""
@@ -116,13 +123,12 @@ class LossAverage:
             v = self.on_device()
             mean = torch.where(known & (v > 0), torch.minimum(mean, SPIKE * v), mean)
         taken = (sums[1] > 0) & (known | (mean != 0))
-        numbers[0] = torch.where(taken, self.beta * numbers[0] + (1.0 - self.beta) * mean, numbers[0])
-        numbers[1] += taken
-        numbers[2:] += sums[2:]
+        average = torch.where(taken, self.beta * numbers[0] + (1.0 - self.beta) * mean, numbers[0])
+        self._kept.tensor = torch.cat([torch.stack([average, numbers[1] + taken]), numbers[2:] + sums[2:]])
 
     def warnings(self) -> Iterator[str]:
         """What is to be said about losses that were left out, once for each kind."""
-        _, _, not_finite, below = self.numbers.tolist()
+        _, _, not_finite, below = self._kept.list
         for count, text in ((not_finite, NOT_FINITE), (below, NEGATIVE)):
             if count and text not in self._warned:
                 self._warned.add(text)
@@ -130,6 +136,6 @@ class LossAverage:
 
     def load(self, numbers: Tensor) -> None:
         """Go on from saved numbers; what was said of them is not said again."""
-        self.numbers = numbers.to(self.numbers).clone()
+        self._kept.tensor = numbers.to(self.numbers).clone()
         self._warned.clear()
         list(self.warnings())

@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mollifier.anneal._adaptive import Follower
 from mollifier.anneal._average import LossAverage
+from mollifier.anneal._numbers import Numbers
 from mollifier.nn._levelled import check_level
-from mollifier.schedules import BUILT_IN, solve_k, timed_exponential
+from mollifier.schedules import BUILT_IN, front_at, solve_k, timed_exponential
 
 ROOM = 1.25  # -log(1 - p) may rise to this many times its lowest value
 
@@ -53,16 +55,20 @@ class Path:
         stop_at: float | None,
         every: int,
         guard: bool,
+        width: float,
         start: Tensor,
     ) -> None:
         exponential = schedule == "exponential"
         self.schedule, self.horizon, self.p_min, self.every, self.guard = schedule, horizon, p_min, every, guard
+        self.width = width
+        self._front = Follower(len(start), width, start) if schedule == "adaptive" else None
         self.k = 100.0 if k is None and horizon is None and exponential else k
         self.stop_at = stop_at
-        if stop_at is None and (horizon is None or exponential):  # otherwise the horizon alone ends it
+        # a horizon alone ends the others, and the adaptive front ends where it has passed the last layer
+        if stop_at is None and (horizon is None or exponential) and self._front is None:
             self.stop_at = 0.05 * len(start)
         self._layer = torch.arange(1, len(start) + 1, device=start.device, dtype=start.dtype)
-        self._start, self._lowest = start.clone(), start.clone()
+        self._start, self._lowest = Numbers(start.clone()), Numbers(start.clone())
 
     @property
     def _timed(self) -> bool:
@@ -70,9 +76,9 @@ class Path:
 
     def _least(self) -> float:
         """What the levels must sum to for annealing to end; the rounding of a sum must not cost an update."""
-        if not self.stop_at or self._timed:
+        if self._timed or self.stop_at == 0 or (self.stop_at is None and self._front is None):
             return -1.0
-        return max(self.stop_at, self.p_min * len(self._layer)) * (1.0 + 1e-9)
+        return max(self.stop_at or 1e-9, self.p_min * len(self._layer)) * (1.0 + 1e-9)
 
     def _end_exponent(self) -> float:
         assert self.stop_at is not None
@@ -94,24 +100,39 @@ class Path:
             return partial(BUILT_IN[self.schedule], p_min=self.p_min, k=self.k)
         horizon = self.horizon / self.every
         if not self._timed:
-            return partial(BUILT_IN[self.schedule], p_min=self.p_min, horizon=horizon)
+            width = {"width": self.width} if self.schedule == "front" else {}
+            return partial(BUILT_IN[self.schedule], p_min=self.p_min, horizon=horizon, **width)
         end = self._end_exponent()
         first = 1.0 if self.k is None else end * horizon / self.k
         return partial(timed_exponential, p_min=self.p_min, horizon=horizon, end=end, first=first)
 
+    def _left(self, t: float) -> float | None:
+        """Ticks from the one before t to the horizon."""
+        return None if self.horizon is None else self.horizon / self.every - t + 1.0
+
     def _on_numbers(self, t: float, v: float) -> list[float]:
         """The levels, computed on the host."""
-        function, layers = self._function(), len(self._layer)
-        levels = [max(self.p_min, check_level(function(t, layer, layers, v))) for layer in range(1, layers + 1)]
-        tops = self._start.tolist()
+        layers, tops = len(self._layer), self._start.list
+        if self._front is not None:  # it goes back by itself, so the guard has nothing to do
+            self._front.move_on_host(v, self._left(t))
+            place, width, p_min = self._front.place, self.width, self.p_min
+            return [min(front_at(place, layer, width, p_min), top) for layer, top in enumerate(tops, start=1)]
+        function, own = self._function(), not isinstance(self.schedule, str)
+        levels = [function(t, layer, layers, v) for layer in range(1, layers + 1)]
+        if own:
+            levels = [max(self.p_min, check_level(level)) for level in levels]
         if self.guard:
-            tops = [min(top, highest(low)) for top, low in zip(tops, self._lowest.tolist(), strict=True)]
+            tops = [min(top, highest(low)) for top, low in zip(tops, self._lowest.list, strict=True)]
         return [min(level, top) for level, top in zip(levels, tops, strict=True)]
 
     def _on_tensors(self, t: float, average: LossAverage) -> Tensor:
         """The levels, computed on the device; a schedule of the user's own is asked on the host."""
         if not isinstance(self.schedule, str):
             return torch.tensor(self._on_numbers(t, average.value), dtype=self._layer.dtype, device=self._layer.device)
+        if self._front is not None:
+            self._front.move_on_device(average.on_device(), self._left(t))
+            moved: Tensor = front_at(self._front.numbers.tensor[0], self._layer, self.width, self.p_min)
+            return torch.minimum(moved, self._start.tensor)
         levels: Tensor = self._function()(t, self._layer, len(self._layer), average.on_device())
-        levels = torch.minimum(levels, self._start)
-        return torch.minimum(levels, -torch.expm1(ROOM * torch.log1p(-self._lowest))) if self.guard else levels
+        levels = torch.minimum(levels, self._start.tensor)
+        return torch.minimum(levels, -torch.expm1(ROOM * torch.log1p(-self._lowest.tensor))) if self.guard else levels

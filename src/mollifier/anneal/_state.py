@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from mollifier.anneal._adaptive import Follower
 from mollifier.convert._levels import REPORT
 from mollifier.nn import Copy
 
 if TYPE_CHECKING:
     from mollifier.anneal._annealer import Annealer
 
-SETTINGS = ("horizon", "p_min", "k", "stop_at", "then", "every", "updates", "guard")
-LATER = {"guard", "start", "lowest"}  # not in the states that earlier versions saved
+SETTINGS = ("horizon", "p_min", "k", "stop_at", "then", "every", "updates", "guard", "width")
+LATER = {"guard", "start", "lowest", "width", "front"}  # not in the states that earlier versions saved
 
 
 def save(annealer: Annealer) -> dict[str, Any]:
@@ -25,10 +26,11 @@ def save(annealer: Annealer) -> dict[str, Any]:
         **{name: getattr(annealer, name) for name in SETTINGS},
         "beta": annealer.beta,
         "schedule": schedule,
-        "state": torch.stack([average, count, not_finite, annealer._done, below]),
+        "state": torch.stack([average, count, not_finite, annealer._done.tensor[0], below]),
         "levels": annealer._levels.clone(),
-        "start": annealer._start.clone(),
-        "lowest": annealer._lowest.clone(),
+        "start": annealer._start.tensor.clone(),
+        "lowest": annealer._lowest.tensor.clone(),
+        **({} if annealer._front is None else {"front": annealer._front.numbers.tensor.clone()}),
     }
 
 
@@ -51,15 +53,25 @@ def load(annealer: Annealer, state: dict[str, Any]) -> None:
         )
     if state["then"] == "restore":
         check_restorable(annealer._model)
-    state = {"guard": True, "start": torch.ones_like(state["levels"]), "lowest": state["levels"], **state}
+    before = {
+        "guard": True,
+        "start": torch.ones_like(state["levels"]),
+        "lowest": state["levels"],
+        "width": annealer.width,
+    }
+    state = {**before, **state}
     for name in SETTINGS:
         setattr(annealer, name, state[name])
-    average, count, not_finite, done, *below = state["state"].to(annealer._done).clone()
+    average, count, not_finite, done, *below = state["state"].to(annealer._done.tensor).clone()
     annealer._average.beta, annealer._average.guard = state["beta"], state["guard"]
     annealer._average.load(torch.stack([average, count, not_finite, *(below or [torch.zeros_like(done)])]))
-    annealer._done = done
-    for name in ("levels", "start", "lowest"):
-        setattr(annealer, f"_{name}", state[name].to(annealer._levels).clone())
+    annealer._done.tensor = done.reshape(1)
+    like = annealer._levels
+    for numbers, name in ((annealer._now, "levels"), (annealer._start, "start"), (annealer._lowest, "lowest")):
+        numbers.tensor = state[name].to(like).clone()
+    if annealer._front is not None:
+        annealer._front = Follower(len(annealer._levels), annealer.width, annealer._levels)
+        annealer._front.numbers.tensor = state["front"].to(like).clone()
 
 
 def check_restorable(model: nn.Module) -> None:

@@ -24,7 +24,7 @@ from mollifier.figures._variance import noise_variance as noise_variance
 from mollifier.functional import noisy_activation
 from mollifier.landscape import Surface, surfaces
 from mollifier.landscape._lab import lab
-from mollifier.schedules import cosine, exponential, linear, square_root
+from mollifier.schedules import cosine, exponential, front, linear, square_root
 from mollifier.smoothing import draw_noise, mollified_loss
 
 
@@ -120,8 +120,8 @@ def schedules(horizon: int = 500, ks: Sequence[float] = (10.0, 50.0, 100.0), lay
     for k, colour in zip(ks, pick(torch.linspace(0.0, 0.8, len(ks)).tolist()), strict=True):
         panels[0].plot(t, [exponential(now, layers, layers, k=k) for now in t], color=colour, label=f"k = {k:g}")
     panels[0].set_title("exponential, v = 1, top layer", fontsize=11)
-    others = {"linear": linear, "square root": square_root, "cosine": cosine}
-    for (name, schedule), colour in zip(others.items(), (INK, BLUE, RED), strict=True):
+    others = {"linear": linear, "square root": square_root, "cosine": cosine, "front": front}
+    for (name, schedule), colour in zip(others.items(), (INK, BLUE, RED, GREY), strict=True):
         curve = [schedule(now, layers, layers, horizon=horizon) for now in t]
         panels[1].plot(t, curve, color=colour, label=name)
     panels[1].set_title(f"over a horizon of {horizon}", fontsize=11)

@@ -33,8 +33,8 @@ class Data:
     def run(self) -> int:
         """Fetch or check."""
         name = pick("task", self.task, SETS)
-        if name == "parity":
-            print("parity: needs no files, its samples are drawn as it trains")
+        if name in ("parity", "adding"):
+            print(f"{name}: needs no files, its samples are drawn as it trains")
             return 0
         if name == "pentomino":
             return self._make_pentomino()

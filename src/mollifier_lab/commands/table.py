@@ -1,7 +1,7 @@
 """All commands by their names. No torch here.
 
 >>> sorted(COMMANDS)
-['compare', 'data', 'figures', 'ls', 'methods', 'note', 'report', 'reproduce', 'resume', 'search', 'tasks', 'train']
+['compare', 'data', 'figures', 'frontier', 'ls', 'methods', 'note', 'report', 'reproduce', 'resume', 'search', 'tasks', 'train']
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from mollifier_lab.commands.compare import Compare as Compare
 from mollifier_lab.commands.data import Data as Data
 from mollifier_lab.commands.figures import Figures as Figures
+from mollifier_lab.commands.frontier import Frontier as Frontier
 from mollifier_lab.commands.lists import Methods as Methods, Tasks as Tasks
 from mollifier_lab.commands.ls import Ls as Ls, Note as Note
 from mollifier_lab.commands.report import Report as Report
@@ -33,6 +34,7 @@ COMMANDS: dict[str, type[Any]] = {
     "compare": Compare,
     "search": Search,
     "reproduce": Reproduce,
+    "frontier": Frontier,
     "report": Report,
     "ls": Ls,
     "note": Note,

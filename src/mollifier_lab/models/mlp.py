@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from torch import nn
 
+from mollifier.nn import HardSigmoid, Step
 from mollifier_lab.methods import Architecture
 from mollifier_lab.models.branches import Highway, Residual, Survival, survivals
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {"sigmoid": nn.Sigmoid, "tanh": nn.Tanh, "relu": nn.ReLU}
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "sigmoid": nn.Sigmoid,
+    "tanh": nn.Tanh,
+    "relu": nn.ReLU,
+    "hard-sigmoid": HardSigmoid,
+    "step": partial(Step, level=0.0),
+}
 
 
 def mlp(
@@ -18,7 +27,7 @@ def mlp(
     *,
     width: int,
     depth: int,
-    activation: Literal["sigmoid", "tanh", "relu"] = "sigmoid",
+    activation: Literal["sigmoid", "tanh", "relu", "hard-sigmoid", "step"] = "sigmoid",
     architecture: Architecture = "plain",
     gain: float = 1.0,
     survival: float = 0.5,

@@ -37,14 +37,15 @@ class BasicBlock(nn.Module):
         residual: bool = True,
         survival: Survival | None = None,
         dropout: float = 0.0,
+        normalised: bool = True,
     ) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, channels, 3, stride, padding=1, bias=False)
-        self.norm1 = nn.BatchNorm2d(channels)
+        self.conv1 = nn.Conv2d(inputs, channels, 3, stride, padding=1, bias=not normalised)
+        self.norm1 = _norm(channels, normalised)
         self.relu1 = nn.ReLU()
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
-        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=not normalised)
+        self.norm2 = _norm(channels, normalised)
         self.relu2 = nn.ReLU()
         same = stride == 1 and inputs == channels
         shortcut = nn.Identity() if same else PadShortcut(stride, channels)
@@ -66,6 +67,10 @@ class BasicBlock(nn.Module):
         return out
 
 
+def _norm(channels: int, normalised: bool) -> nn.Module:
+    return nn.BatchNorm2d(channels) if normalised else nn.Identity()
+
+
 def resnet(
     depth: int = 110,
     *,
@@ -75,6 +80,7 @@ def resnet(
     survival: float = 0.5,
     per_sample: bool = False,
     dropout: float = 0.2,
+    normalised: bool = True,
 ) -> nn.Sequential:
     """A ResNet of three stages, with `width`, 2 `width` and 4 `width` channels.
 
@@ -90,6 +96,8 @@ def resnet(
         survival: Of the last block, for stochastic depth.
         per_sample: Stochastic depth draws for each sample.
         dropout: Probability, for dropout.
+        normalised: Has it batch normalisation? If not, convolutions have biases. ``"plain"`` without it is the twin of a ResNet that has
+            nothing but convolutions and ReLUs.
     """
     if depth < 8 or depth % 6 != 2 or architecture not in BUILT:
         raise LabError(
@@ -97,7 +105,8 @@ def resnet(
         )
     each = (depth - 2) // 6
     chances = survivals(3 * each, survival, per_sample=per_sample) if architecture == "stochastic-depth" else []
-    layers: list[nn.Module] = [nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    first = nn.Conv2d(3, width, 3, padding=1, bias=not normalised)
+    layers: list[nn.Module] = [first, _norm(width, normalised), nn.ReLU()]
     inputs = width
     for number in range(3 * each):
         stage, place = divmod(number, each)
@@ -109,6 +118,7 @@ def resnet(
             residual=architecture != "plain",
             survival=chances[number] if chances else None,
             dropout=dropout if architecture == "dropout" else 0.0,
+            normalised=normalised,
         )
         layers.append(block)
         inputs = channels
@@ -116,6 +126,6 @@ def resnet(
     for module in model.modules():
         if isinstance(module, (nn.Conv2d, nn.Linear)):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
-        if isinstance(module, nn.Linear):
-            nn.init.zeros_(module.bias)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
     return model

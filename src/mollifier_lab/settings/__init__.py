@@ -20,6 +20,7 @@ from mollifier_lab.errors import LabError, did_you_mean, pick
 from mollifier_lab.imports import Import as Import
 from mollifier_lab.json_files import is_number, is_whole, parse
 from mollifier_lab.methods import Method, method_for
+from mollifier_lab.settings.adding import Adding as Adding
 from mollifier_lab.settings.applies import refuse_idle
 from mollifier_lab.settings.base import KNOBS as KNOBS, Range as Range, Settings as Settings
 from mollifier_lab.settings.characters import Characters as Characters
@@ -37,6 +38,7 @@ TASKS: dict[str, type[Settings]] = {
     "cifar10": Cifar10,
     "ptb": Ptb,
     "characters": Characters,
+    "adding": Adding,
 }
 FORMAT = 1
 SEEDS = 2**32  # what all random generators that a run uses can take

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from mollifier_lab.errors import LabError
 from mollifier_lab.settings.reported import Reported
 
-Schedule = Literal["exponential", "linear", "square_root", "cosine"]
+Schedule = Literal["exponential", "linear", "square_root", "cosine", "front", "adaptive"]
 Optimizer = Literal["sgd", "nesterov", "rmsprop", "adam"]
 Push = Literal["paper", "odds"]
 Range = tuple[float, float, Literal["log", "linear"]]
@@ -71,15 +71,17 @@ class Settings:
     """Take numbers too small for full precision as 0, on CPUs: plain deep networks make many, and they are slow."""
 
     schedule: Schedule = "exponential"
-    """How the levels are annealed."""
+    """How the levels are annealed; front and adaptive are ours, and not the paper's."""
     k: float = 100.0
     """Constant of the exponential schedule: the larger, the slower."""
     horizon: float = 0.0
-    """Updates after which annealing is to end; 0: k decides (the other schedules need it)."""
+    """Updates after which annealing is to end; 0: k decides, or the loss does with adaptive (the other schedules need it)."""
+    front_width: float = 6.0
+    """Of the schedules front and adaptive: how many windows a layer takes to become plain; the next one begins a window later."""
     v: Literal["train", "valid", "one"] = "train"
     """Whose moving average drives annealing: the training loss, the validation loss as last evaluated, or 1 throughout. Only for annealed methods."""
     loss_average: float = 0.99
-    """Decay of that average, an update; 0 fixes v to 1."""
+    """Decay of that average, an update; 0 fixes v to 1. With adaptive, 0.99 stands for its own 0.95."""
     stop_at: float = -1.0
     """Annealing ends when the levels sum to this; negative: 0.05 a block; 0: never."""
     then: Literal["plain", "hold"] = "plain"
@@ -124,7 +126,12 @@ class Settings:
                 ("save_every", "a whole number >= 0", self.save_every >= 0),
                 ("gain", "a positive number", self.gain > 0),
                 ("k", "a positive number", self.k > 0),
-                ("horizon", "a positive number with this schedule", self.horizon > 0 or self.schedule == "exponential"),
+                (
+                    "horizon",
+                    "a positive number with this schedule",
+                    self.horizon > 0 or self.schedule in ("exponential", "adaptive"),
+                ),
+                ("front_width", "a positive number", 0 < self.front_width < math.inf),
                 ("loss_average", "a number in [0, 1)", 0 <= self.loss_average < 1),
                 ("loss_average", "a number above 0 where v is 'valid'", self.loss_average > 0 or self.v != "valid"),
                 ("p_min", "a number in [0, 1)", 0 <= self.p_min < 1),

@@ -38,6 +38,8 @@ class Cifar10(Settings):
     """Layers of the ResNet."""
     width: int = 16
     """Channels of the first stage; they double twice."""
+    normalised: bool = True
+    """Batch normalisation? Without it, method plain is the twin of the ResNet that has nothing but convolutions and ReLUs."""
     train: int = 45_000
     """Training images, at most 45,000; the other 5,000 are for validation."""
     optimizer: Literal["sgd", "nesterov", "rmsprop", "adam"] = "nesterov"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 HUANG = "Huang et al. 2016 (appendix C.3)"
 ZAREMBA = "Zaremba et al. 2014, their network without regularisation (appendix C.5, section 4.2)"
+OURS = "the task is ours"
 TRIALS = "from single runs of a prototype of ours"
 
 COMMON: dict[str, str] = {
@@ -20,6 +21,7 @@ COMMON: dict[str, str] = {
     "schedule": "paper: section 3.3",
     "k": f"chosen: no version gives it for a task (the published figure has 10, 50 and 100); {TRIALS}",
     "horizon": "chosen: k decides instead, as in section 3.3",
+    "front_width": "chosen: the schedules front and adaptive are ours; from single runs at 72 layers",
     "v": "paper: section 3.3 (the training loss, or the validation loss, 'depending on whether the model overfits')",
     "loss_average": "chosen: section 3.3 has a moving average and does not say how long",
     "stop_at": "chosen: section 3.3 has a threshold and does not say which",
@@ -72,10 +74,14 @@ GIVEN: dict[str, dict[str, str]] = {
         "batch": "paper: appendix C.1",
         "gain": "paper: appendix C.1 (Glorot)",
         "epochs": "chosen: no version gives it",
+        "init": "paper: appendix C.1 (Glorot)",
+        "lr_end": "chosen: a constant rate, since no version speaks of a decay",
+        "lr_over": "chosen: not used where the rate is constant",
     },
     "cifar10": {
         "depth": "paper: section 4.1",
         "width": f"cited: {HUANG}",
+        "normalised": f"cited: {HUANG}",
         "train": f"cited: {HUANG}",
         "optimizer": f"cited: {HUANG}",
         "lr": f"cited: {HUANG}",
@@ -122,6 +128,20 @@ GIVEN: dict[str, dict[str, str]] = {
         "updates": "published: where its curve ends",
         "epochs": "chosen: not used, since updates are given",
         "copy": "chosen: section 3.2 has no copy in LSTMs, and the method paper-lstm is without it there",
+    },
+    "adding": {
+        "steps": f"chosen: {OURS}",
+        "cell": f"chosen: {OURS}",
+        "width": f"chosen: {OURS}",
+        "init": f"chosen: {OURS}",
+        "gates": "chosen: torch's LSTM",
+        "optimizer": f"chosen: {OURS}",
+        "lr": f"chosen: {OURS}",
+        "momentum": "chosen: not used with Adam",
+        "clip": "chosen: what recurrent networks are usually clipped to",
+        "gain": "chosen: not used; torch's initial weights, or orthogonal ones",
+        "updates": f"chosen: {OURS}",
+        "epochs": "chosen: not used, since updates are given",
     },
 }
 

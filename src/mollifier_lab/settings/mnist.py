@@ -29,8 +29,14 @@ class Mnist(Settings):
     """Layers; 72 in the published version."""
     width: int = 100
     """Units a layer."""
-    activation: Literal["sigmoid", "tanh", "relu"] = "sigmoid"
-    """Of the hidden units."""
+    activation: Literal["sigmoid", "tanh", "relu", "hard-sigmoid", "step"] = "sigmoid"
+    """Of the hidden units; step has the derivative of its Gaussian smoothing."""
+    init: Literal["glorot", "orthogonal", "lsuv"] = "glorot"
+    """Of the hidden layers' weights, times the gain: Glorot's, orthogonal matrices, or these scaled to unit variance on a batch, layer by layer."""
+    lr_end: float = 1.0
+    """What part of the learning rate is left at the end of its fall, which is geometric; 1: it is constant."""
+    lr_over: float = 0.8
+    """The part of the updates over which the learning rate falls; after it, it stays."""
     optimizer: Literal["sgd", "nesterov", "rmsprop", "adam"] = "rmsprop"
     lr: float = 4e-4
     momentum: float = 0.0
@@ -47,4 +53,8 @@ class Mnist(Settings):
         return f"MNIST, {self.depth}×{self.width} {self.activation} MLP"
 
     def checks(self) -> list[tuple[str, str, bool]]:
-        return [(name, "a whole number >= 1", getattr(self, name) >= 1) for name in ("width", "depth")]
+        return [
+            *((name, "a whole number >= 1", getattr(self, name) >= 1) for name in ("width", "depth")),
+            ("lr_end", "a number in (0, 1]", 0 < self.lr_end <= 1),
+            ("lr_over", "a number in (0, 1]", 0 < self.lr_over <= 1),
+        ]

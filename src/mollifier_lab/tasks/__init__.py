@@ -19,6 +19,7 @@ _CLASSES = {
     "cifar10": "Cifar10Task",
     "ptb": "PtbTask",
     "characters": "CharactersTask",
+    "adding": "AddingTask",
 }
 
 

@@ -34,6 +34,7 @@ class Cifar10Task(Classification[Cifar10]):
             survival=given.survival,
             per_sample=method.per_sample,
             dropout=given.dropout,
+            normalised=given.normalised,
         )
 
     def batch(self, update: int) -> Batch:

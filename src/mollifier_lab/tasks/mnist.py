@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from mollifier_lab.data import mnist
 from mollifier_lab.data.folder import data_folder
+from mollifier_lab.models.initial import orthogonal, unit_variance
 from mollifier_lab.settings import Mnist
 from mollifier_lab.tasks.classification import Classification
 
@@ -22,6 +23,17 @@ class MnistTask(Classification[Mnist]):
         found = mnist.load(data_folder(data))
         parts = {"train": found.train, "valid": found.valid, "test": found.test}
         self.sets = {split: (part.inputs.flatten(1), part.labels) for split, part in parts.items()}
+
+    def model(self) -> nn.Module:
+        model, given = super().model(), self.settings
+        if given.init != "glorot":
+            orthogonal(model, given.gain)
+        if given.init == "lsuv":
+            unit_variance(model, self.prepare(self.batch(0)[0]), given.gain)
+        return model
+
+    def lr_factor(self, update: int) -> float:
+        return float(self.settings.lr_end ** min(1.0, update / (self.settings.lr_over * self.updates())))
 
     def prepare(self, inputs: Tensor) -> Tensor:
         return inputs.float().div_(255.0)

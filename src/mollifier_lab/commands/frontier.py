@@ -1,0 +1,95 @@
+"""`mollifier frontier`: how deep can a network be, for each activation and way of training?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from mollifier_lab.commands.options import DataFolder, Quiet, Workers
+from mollifier_lab.errors import pick
+from mollifier_lab.reproduction import CORES
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """Map what trains: depth by activation by way of training, on MNIST; without an activation, list the ways and the estimated hours."""
+
+    activations: Annotated[Positional[tuple[str, ...]], arg(metavar="ACTIVATION ...", help="sigmoid, tanh, hard-sigmoid, relu, step; all: every one; adding: the adding problem; twins: ResNets against their plain twins.", help_behavior_hint="")] = ()  # fmt: skip
+    depths: Annotated[tuple[int, ...], arg(metavar="N ...", help_behavior_hint="(default: 6 10 20 30 50 72 100 150 200)")] = ()  # fmt: skip
+    """Which depths."""
+    draw: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Run nothing: draw the heat maps and write the table anew from map.csv."""
+    smoke: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Tiny networks and a few updates: shows that the command works, and nothing else."""
+    out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: results/frontier, or out/smoke/frontier)")] = None  # fmt: skip
+    """The runs are in the folder runs there; run again, it goes on where it stopped."""
+    data: DataFolder = None
+    workers: Workers = CORES
+    quiet: Quiet = False
+
+    def run(self) -> int:
+        """Run them, or draw, or list."""
+        from mollifier_lab.frontier import cells, maps
+        from mollifier_lab.frontier.ways import ACTIVATIONS, DEPTHS
+
+        out = self.out or Path("out/smoke/frontier" if self.smoke else "results/frontier")
+        if not self.activations and not self.draw:
+            return _list()
+        for name in self.activations:
+            pick("activation", name, dict.fromkeys((*ACTIVATIONS, "all", "adding", "twins")))
+        if "adding" in self.activations:
+            self._adding(out)
+        if "twins" in self.activations:
+            _twins(out, self.smoke)
+        wanted = [name for name in ACTIVATIONS if name in self.activations or "all" in self.activations]
+        if not wanted and not self.draw:
+            return 0
+        if not self.draw:
+            for activation in wanted:
+                print(f"frontier, {activation}", flush=True)
+                found = cells.make(
+                    activation, self.depths or DEPTHS, out, smoke=self.smoke, data=self.data, workers=self.workers, threads=1, show=not self.quiet,
+                )  # fmt: skip
+                cells.write(found, out)
+        print(*maps.draw(out), sep="\n")
+        print(maps.table(cells.read(out)), end="")
+        return 0
+
+    def _adding(self, out: Path) -> None:
+        from mollifier_lab.files import write_atomically
+        from mollifier_lab.frontier import adding
+
+        found = adding.make(out, smoke=self.smoke, workers=self.workers, threads=1, show=not self.quiet)
+        write_atomically(out / "adding.md", adding.table(found).encode())
+        print(adding.table(found), end="")
+
+
+def _twins(out: Path, smoke: bool) -> None:
+    from mollifier_lab.files import write_atomically
+    from mollifier_lab.frontier import twins
+
+    text = twins.table(twins.measure(rounds=2) if smoke else twins.measure())
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / "twins.md", text.encode())
+    print(text, end="")
+
+
+def _list() -> int:
+    from mollifier_lab.commands.screen import console, table
+    from mollifier_lab.frontier.ways import ACTIVATIONS, COMMON, DEPTHS, TRIALS, WAYS, hours
+
+    found = table("way", "method", "settings", "varied by the trials")
+    for way in WAYS:
+        settings = ", ".join(f"{name}={value}" for name, value in way.changes.items())
+        found.add_row(way.title, way.method, settings, ", ".join(["lr", *way.drawn]))
+    console().print(found)
+    print(f"depths: {' '.join(map(str, DEPTHS))}; activations: {' '.join(ACTIVATIONS)}")
+    print(f"all runs: {', '.join(f'{name}={value}' for name, value in COMMON.items())}; {TRIALS} trials for each way")
+    print("beside the map: mollifier frontier adding, mollifier frontier twins")
+    print(
+        f"hours: estimated, at most {hours(cores=CORES):.1f} for each activation on {CORES} cores with a run on each; ways that are lost stop earlier"
+    )
+    return 0

@@ -1,0 +1,1 @@
+"""The frontier: how deep can a network be, for each activation and each way of training it?"""

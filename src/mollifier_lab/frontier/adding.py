@@ -1,0 +1,89 @@
+"""Memory over long times: the adding problem for three cells, each trained in the same ways with the same trials."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mollifier_lab.errors import LabError
+from mollifier_lab.frontier.ways import ANNEAL, spread
+from mollifier_lab.settings import TASKS
+from mollifier_lab.study import compare
+from mollifier_lab.variants import Variant
+
+STEPS, CELLS, UPDATES, TRIALS = (100, 200, 400), ("rnn", "gru", "lstm"), 5000, 2
+SMOKE = {"updates": 4, "evaluate_every": 4, "width": 4, "batch": 4}
+# the way, its method and its settings; clipping is the same for all
+WAYS: dict[str, tuple[str, dict[str, Any]]] = {
+    "clipping alone": ("plain", {}),
+    "orthogonal": ("plain", {"init": "orthogonal"}),
+    "mollified, front": ("mollified", {"schedule": "front"}),
+    "mollified, no copy, front": ("paper-lstm", {"schedule": "front"}),
+    "mollified, adaptive": ("mollified", {"schedule": "adaptive"}),
+}
+
+
+class Found(NamedTuple):
+    """What came out of a way: the test error of the trial with the lowest validation error."""
+
+    steps: int
+    cell: str
+    way: str
+    test_loss: float
+
+
+def make(out: Path, *, smoke: bool = False, **pool: Any) -> list[Found]:
+    """Run what is missing; a folder ``runs/adding/STEPS`` for each length.
+
+    Args:
+        out: The folder of the frontier.
+        smoke: Tiny networks and a few updates, to see that it works.
+        **pool: As for `mollifier_lab.study.compare`.
+    """
+    small: dict[str, Any] = SMOKE if smoke else {}
+    updates = small.get("updates", UPDATES)
+    found = []
+    for steps in STEPS:
+        trials = {(cell, way): variants(cell, way, updates) for cell in CELLS for way in WAYS}
+        common = {"updates": updates, **small, "steps": min(steps, 8) if smoke else steps}
+        flat = [variant for each in trials.values() for variant in each]
+        folder = out / "runs" / "adding" / f"{steps:03d}"
+        runs = compare("adding", flat, [0], folder, changes=common, command="mollifier frontier adding", **pool)
+        if failed := [run.path for run in runs if run.status != "done"]:
+            raise LabError(f"{len(failed)} runs of the adding problem failed; see failure.txt in {failed[0]}")
+        results = {str(variant): run.json("result.json") for variant, run in zip(flat, runs, strict=True)}
+        for (cell, way), each in trials.items():
+            best = min((results[str(variant)] for variant in each), key=lambda result: _loss(result, "valid"))
+            found.append(Found(steps, cell, way, _loss(best, "test")))
+    return found
+
+
+def variants(cell: str, way: str, updates: int = UPDATES) -> list[Variant]:
+    """The trials of a way: trial n has the same learning rate for all.
+
+    >>> [str(each) for each in variants("gru", "orthogonal")]
+    ['plain:cell=gru,init=orthogonal,lr=0.000721', 'plain:cell=gru,init=orthogonal,lr=0.00416']
+    """
+    method, changes = WAYS[way]
+    horizon = {"horizon": ANNEAL * updates} if changes.get("schedule") == "front" else {}
+    rates = spread({"lr": (3e-4, 1e-2, "log")}, TRIALS)
+    return [Variant(method, dict(sorted({"cell": cell, **changes, **horizon, **rate}.items()))) for rate in rates]
+
+
+def _loss(result: dict[str, Any], split: str) -> float:
+    value = result["final"].get(f"{split}_loss")
+    return TASKS["adding"].chance if result["diverged"] or value is None else float(value)
+
+
+def table(found: list[Found]) -> str:
+    """In Markdown: mean squared error on test sequences; single runs.
+
+    >>> print(table([Found(100, "gru", "orthogonal", 0.00123)]).splitlines()[-1])
+    | 100 | gru | 0.0012 |
+    """
+    ways = [way for way in WAYS if any(each.way == way for each in found)]
+    lines = [f"| steps | cell | {' | '.join(ways)} |", "|---|---|" + "---|" * len(ways)]
+    for steps, cell in dict.fromkeys((each.steps, each.cell) for each in found):
+        values = {each.way: each.test_loss for each in found if (each.steps, each.cell) == (steps, cell)}
+        lines.append(f"| {steps} | {cell} | {' | '.join(f'{values[way]:.2g}' for way in ways)} |")
+    return "\n".join(lines) + "\n"

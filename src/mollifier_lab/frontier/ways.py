@@ -1,0 +1,110 @@
+"""What the map of the frontier compares, as data. No torch here.
+
+Every way gets the same updates, the same decay of the learning rate, the same clipping and the same number of trials; trial n has the same
+learning rate for all of them.
+
+>>> [variant.changes["lr"] for variant in BY_NAME["residual"].variants(30, "sigmoid")] == [
+...     variant.changes["lr"] for variant in BY_NAME["front"].variants(30, "sigmoid")
+... ]
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mollifier_lab.settings import Range
+from mollifier_lab.variants import Variant
+
+DEPTHS = (6, 10, 20, 30, 50, 72, 100, 150, 200)
+ACTIVATIONS = ("sigmoid", "tanh", "hard-sigmoid", "relu", "step")
+UPDATES, TRIALS, SEEDS = 6000, 3, 3
+ANNEAL = 0.8  # of the updates, for what is annealed over a horizon; the learning rate falls over the same part
+SMOKE = {"updates": 6, "evaluate_every": 6, "width": 8}
+COMMON: Mapping[str, Any] = {
+    "optimizer": "adam", "batch": 100, "updates": UPDATES, "evaluate_every": 1000, "clip": 0.5, "lr_end": 0.1, "lr_over": ANNEAL,
+}  # fmt: skip
+TRAINED = 0.1  # test error below which a network counts as trained
+LOST = 0.5  # validation error above which it has learnt next to nothing
+
+_LR: dict[str, Range] = {"lr": (3e-4, 3e-3, "log")}
+_GAIN: dict[str, Range] = {"gain": (1.0, 4.0, "linear")}
+_K: dict[str, Range] = {"k": (100.0, 10_000.0, "log")}
+_FRONT = {"schedule": "front"}
+
+
+def spread(space: Mapping[str, Range], trials: int) -> list[dict[str, float]]:
+    """Spread trials evenly: each setting takes the middle of each of as many equal parts of its range once, the second one in another order than the first.
+
+    >>> spread({"lr": (1e-4, 1e-1, "log"), "gain": (1.0, 4.0, "linear")}, 3)
+    [{'lr': 0.000316, 'gain': 2.5}, {'lr': 0.00316, 'gain': 3.5}, {'lr': 0.0316, 'gain': 1.5}]
+    """
+    found: list[dict[str, float]] = []
+    for trial in range(trials):
+        values = {}
+        for number, (name, (low, high, scale)) in enumerate(space.items()):
+            share = ((trial + number) % trials + 0.5) / trials
+            values[name] = low * (high / low) ** share if scale == "log" else low + (high - low) * share
+        found.append({name: float(f"{value:.3g}") for name, value in values.items()})
+    return found
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to train a deep network.
+
+    Attributes:
+        name: In tables and files.
+        title: In pictures.
+        method: Of the laboratory.
+        changes: Its settings, beside `COMMON`.
+        drawn: What its trials vary, beside the learning rate.
+        activations: Where it applies.
+        cost: Milliseconds per layer and update on one thread of a CPU of 2020, roughly: for the estimate alone.
+    """
+
+    name: str
+    title: str
+    method: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    drawn: Mapping[str, Range] = field(default_factory=dict)
+    activations: tuple[str, ...] = ACTIVATIONS
+    cost: float = 0.25
+
+    def variants(self, depth: int, activation: str, updates: int = UPDATES) -> list[Variant]:
+        """Its trials for a cell of the map."""
+        front = {"horizon": ANNEAL * updates} if self.changes.get("schedule") == "front" else {}
+        draws = spread({**_LR, **self.drawn}, TRIALS)
+        of_cell = {"depth": depth, "activation": activation}
+        return [
+            Variant(self.method, dict(sorted({**of_cell, **self.changes, **front, **each}.items()))) for each in draws
+        ]
+
+
+WAYS = (
+    Way("plain, gain 1", "plain, gain 1", "plain", {"gain": 1.0}),
+    Way("plain, best gain", "plain, best gain", "plain", drawn=_GAIN),
+    Way("orthogonal, best gain", "orthogonal, best gain", "plain", {"init": "orthogonal"}, _GAIN),
+    Way("lsuv", "LSUV", "plain", {"init": "lsuv"}),
+    Way("batch norm", "batch norm (stays)", "batch-norm", cost=0.35),
+    Way("residual", "residual (stays)", "residual", cost=0.3),
+    Way("highway", "highway (stays)", "highway", cost=0.5),
+    Way("paper", "mollified, paper's schedule", "mollified", drawn=_K, cost=0.55),
+    Way("front", "mollified, front", "mollified", _FRONT, cost=0.55),
+    Way("adaptive", "mollified, adaptive", "mollified", {"schedule": "adaptive"}, cost=0.55),
+    Way("copy, front", "copy only, front", "copy", _FRONT, activations=ACTIVATIONS[:-1], cost=0.4),
+    Way("expected, front", "expected values, front", "mollified-deterministic", _FRONT, cost=0.5),
+)  # fmt: skip
+BY_NAME = {way.name: way for way in WAYS}
+
+
+def hours(activations: int = 1, cores: int = 2) -> float:
+    """At most: all depths of all ways; ways that are lost at two depths are not tried at greater ones.
+
+    >>> 4 < hours() < 12
+    True
+    """
+    seconds = sum(way.cost for way in WAYS) * 1e-3 * sum(DEPTHS) * UPDATES * TRIALS
+    return seconds * activations / 3600.0 / cores

@@ -1,0 +1,55 @@
+"""Initial weights other than Glorot's: orthogonal matrices, and layer-sequential unit variance."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+ROUNDS, CLOSE = (
+    10,
+    0.01,
+)  # of LSUV: at most so many corrections of a layer, until its variance is this close to the wanted one
+
+
+def hidden_layers(model: nn.Module) -> list[nn.Linear]:
+    """The linear layers but for the last one, which is the output, and for the gates of highways."""
+    layers = [(name, part) for name, part in model.named_modules() if isinstance(part, nn.Linear)]
+    return [part for name, part in layers[:-1] if not name.endswith("gate")]
+
+
+@torch.no_grad()
+def orthogonal(model: nn.Module, gain: float = 1.0) -> None:
+    """Make the weights of all hidden layers orthogonal, times the gain (Saxe et al. 2014).
+
+    >>> from mollifier_lab.models import mlp
+    >>> orthogonal(model := mlp(4, 1, width=4, depth=1), gain=2.0)
+    >>> torch.allclose(model[0].weight @ model[0].weight.T, 4 * torch.eye(4), atol=1e-5)
+    True
+    """
+    for layer in hidden_layers(model):
+        nn.init.orthogonal_(layer.weight, gain)
+
+
+@torch.no_grad()
+def unit_variance(model: nn.Module, inputs: Tensor, gain: float = 1.0) -> None:
+    """Scale each hidden layer, from the input up, until its outputs on a batch have the standard deviation ``gain`` (LSUV, Mishkin and Matas 2016).
+
+        >>> from mollifier_lab.models import mlp
+        >>> x = torch.randn(500, 8, generator=torch.Generator().manual_seed(0))
+        >>> unit_variance(model := mlp(8, 1, width=50, depth=3), x)
+        >>> round(model[:5](x).std().item(), 1)
+        1.0
+
+    Call `orthogonal` first. Layers whose outputs do not vary at all are left as they are.
+    """
+    for layer in hidden_layers(model):
+        seen: list[Tensor] = []
+        hook = layer.register_forward_hook(lambda module, args, out, seen=seen: seen.append(out))
+        for _ in range(ROUNDS):
+            seen.clear()
+            model(inputs)
+            std = float(seen[0].std())
+            if std == 0.0 or abs(std / gain - 1.0) < CLOSE:
+                break
+            layer.weight *= gain / std
+        hook.remove()

@@ -1,0 +1,49 @@
+"""The adding problem (Hochreiter and Schmidhuber 1997): memory over long times; ours, the paper does not have it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from mollifier_lab.settings.base import Range
+from mollifier_lab.settings.recurrent import RecurrentSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adding(RecurrentSettings):
+    """What is the sum of the two marked numbers?"""
+
+    summary: ClassVar[str] = "adding problem, 100 to 400 steps, tanh RNN, GRU or LSTM"
+    curve: ClassVar[str] = "valid_loss"
+    headline: ClassVar[str] = "test_loss"
+    target: ClassVar[float] = 0.01
+    chance: ClassVar[float] = 1.0 / 6.0
+    search: ClassVar[dict[str, Range]] = {"lr": (1e-4, 1e-2, "log")}
+    presets: ClassVar[dict[str, dict[str, object]]] = {
+        "paper": {},
+        "quick": {"steps": 30, "width": 32, "updates": 1000, "evaluate_every": 100, "k": 30.0},
+    }
+
+    steps: int = 100
+    """Length of a sequence."""
+    cell: Literal["rnn", "gru", "lstm"] = "rnn"
+    """A tanh RNN, a GRU or an LSTM, as torch has them."""
+    width: int = 100
+    """Units."""
+    init: Literal["torch", "orthogonal"] = "torch"
+    """Of the recurrent weights: torch's own, or an orthogonal matrix for each gate."""
+    gates: Literal["hard-sigmoid", "sigmoid"] = "sigmoid"
+    optimizer: Literal["sgd", "nesterov", "rmsprop", "adam"] = "adam"
+    lr: float = 1e-3
+    clip: float = 1.0
+    batch: int = 50
+    updates: int = 5000
+    evaluate_every: int = 500
+
+    def checks(self) -> list[tuple[str, str, bool]]:
+        return [
+            *super().checks(),
+            ("steps", "a whole number >= 2", self.steps >= 2),
+            ("width", "a whole number >= 2", self.width >= 2),
+            ("gates", "'sigmoid': a tanh RNN has no gates", self.gates == "sigmoid" or self.cell != "rnn"),
+        ]

@@ -1,0 +1,55 @@
+"""The map, the adding problem and the twins, run for real: tiny."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from mollifier_lab.frontier import adding, cells, twins, ways
+from mollifier_lab.models import resnet
+from mollifier_lab.runs import find_runs
+from tests.lab.data import makers
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "step"])
+def test_a_part_of_the_map(activation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    makers.mnist(tmp_path / "data" / "mnist", train=10_012, test=8)
+    few = [ways.BY_NAME[name] for name in ("lsuv", "adaptive", "expected, front")]
+    monkeypatch.setattr(cells, "WAYS", few)
+    monkeypatch.setattr(ways, "TRIALS", 2)
+    options = {"smoke": True, "data": tmp_path / "data", "show": False, "allow_other_data": True}
+    found = cells.make(activation, (3,), tmp_path, **options)
+    assert {(cell.way, cell.depth, cell.activation) for cell in found} == {(way.name, 3, activation) for way in few}
+    assert {cell.seed for cell in found} == {0, 1, 2}  # none trains in six updates: the first depth is the edge
+    runs = [run.path for run in find_runs(tmp_path / "runs")]
+    assert len(runs) == 3 * 2 + 3 * 2
+    times = {path: (path / "result.json").stat().st_mtime_ns for path in runs}
+    assert cells.make(activation, (3,), tmp_path, **options) == found  # nothing is run twice
+    assert times == {path: (path / "result.json").stat().st_mtime_ns for path in runs}
+
+
+def test_the_adding_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adding, "STEPS", (100,))
+    monkeypatch.setattr(adding, "TRIALS", 1)
+    found = adding.make(tmp_path, smoke=True, show=False)
+    assert len(found) == len(adding.CELLS) * len(adding.WAYS)
+    assert all(0.0 < each.test_loss < 2.0 for each in found)
+    assert adding.table(found).count("\n| 100 |") == 3
+
+
+def test_a_plain_twin_needs_less_memory_and_computes_the_same_as_its_blocks() -> None:
+    x = torch.randn(1, 3, 32, 32)
+    plain = resnet(20, width=2, architecture="plain", normalised=False).eval()
+    assert not any(isinstance(part, torch.nn.BatchNorm2d) for part in plain.modules())
+    assert torch.equal(twins.flat(plain)(x), plain(x))
+    deep = resnet(20, width=2)
+    deep(torch.randn(8, 3, 32, 32))  # statistics other than 0 and 1
+    deep.eval()
+    before = deep(x)
+    assert torch.allclose(twins.folded(deep)(x), before, atol=1e-4)
+    with torch.no_grad():
+        one = 2 * 32 * 32 * 4  # bytes of a feature map of the first stage
+        assert twins.peak(twins.in_place(twins.flat(plain)), x) == 2 * one
+        assert twins.peak(twins.in_place(deep), x) == 3 * one
