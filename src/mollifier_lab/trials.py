@@ -48,16 +48,17 @@ class Trials:
 
     def tell(self, number: int, outcome: Outcome) -> None:
         """Write down a trial's end. What the user can put right is left open: the next search tries it again."""
+        from optuna.exceptions import UpdateFinishedTrialError
         from optuna.trial import TrialState
 
-        if outcome.status == "failed":
-            if not outcome.curable:
-                self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
-            return
-        if pruned(outcome.job):
-            self._study.tell(number, state=TrialState.PRUNED, skip_if_finished=True)
-            return
-        self._study.tell(number, value_of(outcome.job), skip_if_finished=True)
+        with contextlib.suppress(UpdateFinishedTrialError):  # another process has just told the same
+            if outcome.status == "failed":
+                if not outcome.curable:
+                    self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
+            elif pruned(outcome.job):
+                self._study.tell(number, state=TrialState.PRUNED, skip_if_finished=True)
+            else:
+                self._study.tell(number, value_of(outcome.job), skip_if_finished=True)
 
     def check(self, jobs: list[Job], url: str) -> None:
         """Hold the record against the runs themselves: a database has no checksums.

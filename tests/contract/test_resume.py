@@ -63,10 +63,10 @@ def test_resumed_run_equals_the_uninterrupted_one(kind: Kind, case: str, tmp_pat
 @by_name(KINDS)
 def test_levels_go_on_from_where_they_were(kind: Kind) -> None:
     """The annealer's state alone sets the levels of a fresh model, one a block, below those of the first update."""
-    _, _, annealer = start(kind, 0, {"horizon": 8})
+    _, _, annealer = start(kind, 0, {"horizon": 8, "schedule": "exponential"})
     for _ in range(4):
         annealer.step(1.0)
-    model, _, other = start(kind, 9, {"horizon": 8})
+    model, _, other = start(kind, 9, {"horizon": 8, "schedule": "exponential"})
     other.load_state_dict(annealer.state_dict())
     assert mollifier.levels(model) == annealer.levels
     assert all(0.0 < level < 1.0 for level in annealer.levels)

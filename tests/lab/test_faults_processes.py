@@ -122,7 +122,7 @@ def test_the_hint_is_a_command_that_means_the_same(tmp_path: Path) -> None:
         name = "".join(random.Random(seed).choices("ab '\"$;&\\*é", k=8)).strip() or "a"
         command = resume_command(tmp_path / name, tmp_path / f"data {name}", hardware)
         found = parse(shlex.split(command)[1:])
-        assert found == Resume(tmp_path / name, tmp_path / f"data {name}", False, hardware)
+        assert found == Resume(tmp_path / name, tmp_path / f"data {name}", hardware=hardware)
 
 
 def test_under_torchrun_the_hint_is_torchruns(monkeypatch: pytest.MonkeyPatch) -> None:

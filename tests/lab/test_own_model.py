@@ -71,7 +71,7 @@ def test_a_model_of_any_kind_with_its_table_page_and_weights(tmp_path: Path) -> 
     ]  # fmt: skip
     assert found.page.exists()
     assert "own-classifier: test error" in str(found)
-    assert "mollified, k=5" in str(found)
+    assert {"mollified,", "k=5"} <= set(str(found).split())
     Net().load_state_dict(found.state_dict("mollified:k=5", seed=1))
     with pytest.raises(LabError, match="mollified, seed 7: no run of this is done"):
         found.state_dict("mollified", seed=7)

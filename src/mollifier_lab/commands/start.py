@@ -8,7 +8,7 @@ from typing import Any
 
 from mollifier_lab.errors import LabError, did_you_mean
 from mollifier_lab.imports import Import, recall
-from mollifier_lab.json_files import read_object
+from mollifier_lab.json_files import read_object, read_text
 from mollifier_lab.settings import FORMAT, Settings, settings_for
 from mollifier_lab.variants import parse_changes
 
@@ -69,13 +69,16 @@ class Start:
         return settings_for(task, preset or self.preset or "paper", **parse_changes(self.settings, task))
 
 
-def _yaml(path: Path) -> Any:
+def _yaml(path: Path) -> dict[str, Any]:
     import yaml  # type: ignore[import-untyped]
 
     try:
-        return yaml.safe_load(path.read_text())
+        found = yaml.safe_load(read_text(path, what=f"--config {path}"))
     except (yaml.YAMLError, RecursionError) as error:
         raise LabError(f"--config {path}: no YAML ({' '.join(str(error).split())})") from None
+    if not isinstance(found, dict):
+        raise LabError(f"--config {path}: expected an object, {{...}}, not {found!r:.100}")
+    return found
 
 
 KINDS = {list: "a list, [...]", bool: "true or false", str: "a text", int: "a whole number", dict: "an object, {...}"}

@@ -67,7 +67,7 @@ def run(folder: Path, valid: float, test: float, diverged: bool = False) -> RunF
     folder.mkdir()
     made.write("config.json", RunConfig.make("mnist", "plain", lr=valid).to_json())
     final = {"valid_error": valid, "test_error": test}
-    made.write("result.json", json.dumps({"final": final, "diverged": diverged, "seconds": 1.0}))
+    made.write("result.json", json.dumps({"updates": 10, "final": final, "diverged": diverged, "seconds": 1.0}))
     return made
 
 
