@@ -15,8 +15,10 @@ PICTURES = ("curves.png", "levels.png")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add results.md, and for each study that has been run its report.html and its pictures."""
-    sections = [(RESULTS / "README.md").read_text(encoding="utf-8")]
+    """Add results.md and frontier.md, and for each study that has been run its report.html and its pictures."""
+    sections = [(RESULTS / "README.md").read_text(encoding="utf-8").replace("(frontier/README.md)", "(frontier.md)")]
+    frontier = (RESULTS / "frontier" / "README.md").read_text(encoding="utf-8")
+    files.append(File.generated(config, "frontier.md", content=frontier))
     for study in STUDIES.values():
         folder = RESULTS / study.task / study.name
         if not folder.is_dir() or not find_runs(folder):
