@@ -1,4 +1,7 @@
-"""A stack of 6 GPT blocks without residual connections, plain. Compare it with its mollified twin, gpt_mollified.py."""
+"""A stack of 6 GPT blocks without residual connections, plain. Compare it with its mollified twin, gpt_mollified.py.
+
+Hardware: one core of a CPU. Time: about 30 s for both twins. Expect: validation loss in nats per character 2.68 (letters alone: 2.65).
+"""
 
 # %% The data: sentences of a small grammar, in which verbs agree with their subjects, as a stream of characters
 import random

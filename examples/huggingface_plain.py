@@ -1,4 +1,7 @@
-"""A small GPT-2 in a training by the Trainer of transformers, plain. Compare it with its mollified twin, huggingface_mollified.py."""
+"""A small GPT-2 in a training by the Trainer of transformers, plain. Compare it with its mollified twin, huggingface_mollified.py.
+
+Hardware: one core of a CPU. Time: about 20 s for both twins. Expect: validation loss in nats per character 0.42 (letters alone: 2.65).
+"""
 
 # %% The data: sentences of a small grammar, in which verbs agree with their subjects, as windows of characters
 import random

@@ -1,4 +1,7 @@
-"""A network of 16 sigmoid layers in a training by Lightning, plain. Compare it with its mollified twin, lightning_mollified.py."""
+"""A network of 16 sigmoid layers in a training by Lightning, plain. Compare it with its mollified twin, lightning_mollified.py.
+
+Hardware: one core of a CPU. Time: about 20 s for both twins. Expect: test error 89.5 % (chance: 90 %).
+"""
 
 # %% The data: 40 clusters of points in 16 dimensions, which belong to ten classes
 import logging

@@ -1,4 +1,7 @@
-"""A character-level language model of 8 LSTM layers, plain. Compare it with its mollified twin, lstm_mollified.py."""
+"""A character-level language model of 8 LSTM layers, plain. Compare it with its mollified twin, lstm_mollified.py.
+
+Hardware: one core of a CPU. Time: about 10 s for both twins. Expect: validation loss in nats per character 2.69 (letters alone: 2.65).
+"""
 
 # %% The data: sentences of a small grammar, in which verbs agree with their subjects, as a stream of characters
 import random

@@ -53,7 +53,12 @@ figure_, axis = plt.subplots(figsize=(7, 3), layout="constrained")
 for name, curve in (("plain", plain_losses), ("mollified", losses)):
     window = max(1, len(curve) // 60)
     means = torch.tensor(curve)[: len(curve) // window * window].view(-1, window).mean(1)
-    axis.plot([window * (i + 1) for i in range(len(means))], means, label=name, color="#c1492f" if name == "plain" else "#00796b")
+    axis.plot(
+        [window * (i + 1) for i in range(len(means))],
+        means,
+        label=name,
+        color="#c1492f" if name == "plain" else "#00796b",
+    )
 axis.set(xlabel="logged losses" if len(losses) < 100 else "updates", ylabel="training loss", ylim=(0, None))
 axis.legend(frameon=False)
 plt.show()"""
@@ -67,7 +72,7 @@ def cells(name: str) -> list[tuple[str, str]]:
     for part in re.split(r"^# %%", script, flags=re.MULTILINE)[1:-1]:
         heading, code = part.split("\n", 1)
         found += [("markdown", f"**{heading.strip()}**"), ("code", code.strip())]
-    lines = difflib.unified_diff(plain.splitlines()[2:], script.splitlines()[2:], n=0, lineterm="")
+    lines = difflib.unified_diff(_code(plain), _code(script), n=0, lineterm="")
     added = "\n".join(line for line in lines if line[0] in "+-" and line[:3] not in ("+++", "---") and line != "+")
     return [
         *found,
@@ -79,6 +84,10 @@ def cells(name: str) -> list[tuple[str, str]]:
         ("code", TWIN.replace("NAME", name)),
         ("code", PLOT),
     ]
+
+
+def _code(script: str) -> list[str]:
+    return script.split("# %%", 1)[1].splitlines()  # without the docstring
 
 
 def heading(name: str, row: dict[str, str]) -> str:

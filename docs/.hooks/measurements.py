@@ -1,11 +1,11 @@
 """For mkdocs: insert measured numbers into the pages, so that no page has to repeat a number by hand.
 
-A page writes ``{{ ratio parity MLP | all layers, p = 0.5 }}`` and the site shows the number from the data. A name that the data does
+A page writes ``{{ ratio parity MLP / all layers, p = 0.5 }}`` and the site shows the number from the data. A name that the data does
 not have is an error, and the site is not built.
 
-- ``{{ ratio LINE | CANDIDATE }}``, optionally ``| eager``: time over that of plain PyTorch on one thread, from ``benchmarks/results.json``.
+- ``{{ ratio LINE / CANDIDATE }}``, optionally ``/ eager``: time over that of plain PyTorch on one thread, from ``benchmarks/results.json``.
 - ``{{ speedup WHAT }}``: time of the other implementation over ours, from ``results/smoothing/speed.json``.
-- ``{{ accuracy FILE | METHOD }}``: test accuracy of a binary network, from ``results/steps/FILE.json``.
+- ``{{ accuracy FILE / METHOD }}``: test accuracy of a binary network, from ``results/steps/FILE.json``.
 """
 
 import json
@@ -54,7 +54,7 @@ def insert(markdown: str, page: str) -> str:
     """Replace every place in a page by its number."""
 
     def number(found: re.Match[str]) -> str:
-        verb, arguments = found[1], [part.strip() for part in found[2].split(" | ")]
+        verb, arguments = found[1], [part.strip() for part in found[2].split(" / ")]
         try:
             return VERBS[verb](*arguments)
         except (KeyError, TypeError) as error:

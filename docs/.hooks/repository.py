@@ -28,7 +28,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, address, content=re.sub(r"\]\(docs/", "](", text)))
     for path in sorted(
-        [*EXAMPLES.glob("*_plain.py"), *EXAMPLES.glob("*_mollified.py"), *EXAMPLES.glob("notebooks/*.ipynb")]
+        [*EXAMPLES.glob("*_plain.py"), *EXAMPLES.glob("*_mollified.py"), *EXAMPLES.glob("*.ipynb")]
     ):
         address = f"downloads/{path.name}"
         files.append(File.generated(config, address, abs_src_path=str(path)))

@@ -18,7 +18,7 @@ def source(name: str) -> str:
 
 
 def code(text: str) -> list[str]:
-    return [line for line in text.splitlines()[1:] if line.strip()]
+    return [line for line in notebooks._code(text) if line.strip()]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -52,6 +52,7 @@ def test_a_script_states_hardware_time_and_the_figure_to_expect(name, twin):
     assert row[twin] in stated
 
 
+@pytest.mark.filterwarnings("ignore")  # those of the trainers' own code
 @pytest.mark.parametrize("name", NAMES)
 def test_a_script_trains_the_plain_network(name):
     script = load(f"examples/{name}_mollified.py")

@@ -26,14 +26,14 @@ def test_a_number_is_the_median_of_the_benchmarks_runs(monkeypatch):
     rows = [{**row, "ratio": ratio} for ratio in (1.1, 9.0, 1.2)] + [{**row, "threads": 2, "ratio": 5.0}]
     monkeypatch.setattr(measurements, "_read", lambda path: {"rows": rows})
     assert (
-        measurements.insert("It takes {{ ratio parity MLP | all layers, p = 0.5 }} times as long.", "a.md")
+        measurements.insert("It takes {{ ratio parity MLP / all layers, p = 0.5 }} times as long.", "a.md")
         == "It takes 1.20 times as long."
     )
 
 
 @pytest.mark.parametrize(
     "place",
-    ["{{ ratio parity MLP | no such line }}", "{{ speedup nothing }}", "{{ accuracy mnist | magic }}", "{{ guess 1 }}"],
+    ["{{ ratio parity MLP / no such line }}", "{{ speedup nothing }}", "{{ accuracy mnist / magic }}", "{{ guess 1 }}"],
 )
 def test_a_number_that_nobody_measured_is_an_error_that_names_the_page(place):
     with pytest.raises(ValueError, match=r"^cards/a\.md: "):
