@@ -58,8 +58,8 @@ coverage: $(VENV)/.ready browser
 	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
 
 lint: $(VENV)/.ready
-	$(BIN)/ruff format --check src tests examples benchmarks docs conftest.py
-	$(BIN)/ruff check src tests examples benchmarks docs conftest.py
+	$(BIN)/ruff format --check src tests examples benchmarks docs/.hooks conftest.py
+	$(BIN)/ruff check src tests examples benchmarks docs/.hooks conftest.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

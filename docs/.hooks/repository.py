@@ -27,9 +27,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for address, source in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, address, content=re.sub(r"\]\(docs/", "](", text)))
-    for path in sorted(
-        [*EXAMPLES.glob("*_plain.py"), *EXAMPLES.glob("*_mollified.py"), *EXAMPLES.glob("*.ipynb")]
-    ):
+    for path in sorted([*EXAMPLES.glob("*_plain.py"), *EXAMPLES.glob("*_mollified.py"), *EXAMPLES.glob("*.ipynb")]):
         address = f"downloads/{path.name}"
         files.append(File.generated(config, address, abs_src_path=str(path)))
     return files
