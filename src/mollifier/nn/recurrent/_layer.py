@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -61,7 +61,7 @@ class RecurrentOptions:
 
     def __post_init__(self) -> None:
         allowed = {"copy_mask": ("step", "sequence"), "time": ("position", "annealing"), "push": ("paper", "odds")}
-        allowed |= {"projection": ("auto", "always")}
+        allowed |= {"projection": get_args(Projection)}
         for name, values in allowed.items():
             if getattr(self, name) not in values:
                 raise ValueError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(map(repr, values))}")
@@ -107,7 +107,7 @@ class LayerMollifier(Levelled):
                 "dtype": dtype,
             }
             shared |= {"train_noise": train_noise, "eval_noise": eval_noise}
-            self.copies = nn.ModuleList(Copy(in_units, out_units, **shared) for _ in range(directions))
+            self.copies = nn.ModuleList(Copy(in_units, out_units, seed=d, **shared) for d in range(directions))
         if options.time == "annealing":
             self.register_buffer("clock", torch.ones((), dtype=torch.int64, device=device))
         self.level = self.level.to(device)
@@ -140,7 +140,7 @@ class LayerMollifier(Levelled):
     def fused_copy(self, direction: int) -> Copy | None:
         """The copy, if a kernel can make it along with the layer: drawn anew at every step, of units that need no projection."""
         copy = self.copies[direction] if self.copies is not None and self.options.copy_mask == "step" else None
-        if not isinstance(copy, Copy) or copy.rule == "project" or copy.residual or not copy.sampled():
+        if not isinstance(copy, Copy) or copy.projection is not None or copy.residual or not copy.sampled():
             return None
         if not copy.known_level():
             return None
