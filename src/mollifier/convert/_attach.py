@@ -1,4 +1,4 @@
-"""Making what a plan asks for, and putting it into the model."""
+"""Create the parts that a plan asks for and attach them to the model."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Settings:
 
 @dataclass
 class Parts:
-    """What one block gets, made and not yet attached."""
+    """The parts of one block, created but not yet attached."""
 
     block: Block
     copy: Copy | None = None
@@ -70,7 +70,7 @@ class Parts:
 
 
 def make(model: nn.Module, blocks: list[Block], settings: Settings) -> tuple[list[Parts], list[Row]]:
-    """All parts, and the rows of the report. The model is not touched."""
+    """Create all parts and the rows of the report, without touching the model."""
     made: list[Parts] = []
     rows: list[Row] = []
     by_path: dict[str, RecurrentMollifier] = {}
@@ -116,7 +116,7 @@ def _feed_forward(model: nn.Module, block: Block, settings: Settings) -> Parts:
 
 
 def _where(model: nn.Module, block: Block) -> dict[str, Any]:
-    """Device and dtype for what is added: those of the block's own parameters, or of the model's."""
+    """Return the device and dtype for added parts: those of the block's own parameters, or else of the model's."""
     inside = next(model.get_submodule(block.path).parameters(), None)
     like: Tensor | None = next(model.parameters(), None) if inside is None else inside
     return {"device": like.device, "dtype": like.dtype} if like is not None and like.is_floating_point() else {}

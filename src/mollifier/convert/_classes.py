@@ -1,4 +1,4 @@
-"""Swapping the class of a module for a subclass, and back: also where somebody else swapped it after us."""
+"""Replace the class of a module by a subclass, and undo it, even if other code has replaced the class again in between."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OURS = f"{KEY}_"  # what we keep in a module's __dict__ begins with this
 
 
 class Spot(nn.Module):
-    """A module whose class was swapped. Only subclasses are used, in front of the plain class."""
+    """Base of all mixins that are put in front of a module's plain class."""
 
     _plain_class: type[nn.Module]
     _mixins: tuple[type[Spot], ...]
@@ -26,7 +26,7 @@ class Spot(nn.Module):
         make, args, state, *rest = _padded(super().__reduce_ex__(protocol))
         if make is copyreg.__newobj__:  # type: ignore[attr-defined]
             return (rebuild, (self._mixins, self._plain_class, *args[1:]), state, *rest)
-        # A class that says itself how it is rebuilt knows nothing of what was added to it.
+        # A class with its own __reduce__ does not know about the parts that were added to it.
         added = {key: value for key, value in self.__dict__.items() if key.startswith(OURS)}
         make = self._plain_class if make is type(self) else make
         return (revive, (self._mixins, make, args, self._modules.get(KEY), added), state, *rest)
@@ -51,7 +51,7 @@ def _checked(mixins: tuple[type[Spot], ...], plain: type[nn.Module]) -> type[nn.
 
 
 def revive(mixins: tuple[type[Spot], ...], make: Any, args: Any, holder: nn.Module | None, added: Any) -> Any:
-    """Make a module as its own class says, and swap its class."""
+    """Rebuild a module as its own class does, then replace its class."""
     module = make(*args)
     module.__class__ = _checked(mixins, type(module))
     module.__dict__.update(added)
@@ -64,7 +64,7 @@ _CLASSES: dict[tuple[Any, ...], type[nn.Module]] = {}
 
 
 def spot_class(mixins: tuple[type[Spot], ...], plain: type[nn.Module]) -> type[nn.Module]:
-    """The subclass of ``plain`` with these mixins in front."""
+    """Return the subclass of ``plain`` with these mixins in front."""
     key = (mixins, plain)
     if key not in _CLASSES:
         # torch's list of safe classes goes by qualified names, so no two of ours may share one
@@ -77,23 +77,23 @@ def spot_class(mixins: tuple[type[Spot], ...], plain: type[nn.Module]) -> type[n
 
 
 def _filled(mixin: type[Spot], plain: type[nn.Module]) -> type[Spot]:
-    """The mixin with those of its methods that depend on the plain class."""
+    """Return the mixin, with those of its methods that depend on the plain class."""
     make = getattr(mixin, "methods_for", None)
     return mixin if make is None else type(mixin.__name__, (mixin,), {**make(plain), "__module__": mixin.__module__})
 
 
 def swap_class(module: nn.Module, mixins: Iterable[type[Spot]], order: Sequence[type[Spot]]) -> None:
-    """Put mixins in front of the module's class, beside those that are there."""
+    """Put mixins in front of the module's class, in addition to those that are there."""
     every = {*mixins, *(module._mixins if isinstance(module, Spot) else ())}
     plain = module._plain_class if isinstance(module, Spot) else type(module)
     module.__class__ = spot_class(tuple(sorted(every, key=order.index)), plain)
 
 
 def restored_class(module: Spot) -> type[nn.Module] | None:
-    """The module's class without our part of it; None if somebody built on it in a way that cannot be taken apart.
+    """Return the module's class without our part of it, or None if other code has built on it in a way that cannot be undone.
 
-    Whoever swaps a module's class as we do (torch's parametrize, FSDP2) makes a subclass of the one that it finds. Then ours
-    is one of its bases, and the plain class takes its place.
+    Other code that replaces a module's class (torch's parametrize, FSDP2) makes a subclass of the class that it finds. Ours is then
+    one of its bases, and is replaced by the plain class.
     """
     kind, ours = type(module), spot_class(module._mixins, module._plain_class)
     if kind is ours:
@@ -107,7 +107,7 @@ def restored_class(module: Spot) -> type[nn.Module] | None:
 
 
 def unswap(module: nn.Module, kind: type[nn.Module] | None) -> None:
-    """Take everything away again that mollification added to this one module, and give it this class."""
+    """Remove everything that mollification added to this one module, and set its class."""
     holder = module._modules.pop(KEY, None)
     module.__dict__.update(getattr(holder, "functions", {}))
     for key in [key for key in module.__dict__ if key.startswith(OURS)]:

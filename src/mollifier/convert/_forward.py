@@ -1,7 +1,7 @@
-"""What a module's own forward does with its children: found by torch.fx on a double of the module, and then forgotten.
+"""Find out what a module's own forward does with its children, by tracing a copy of the module with torch.fx.
 
-torch.fx records one execution, so nothing of it is ever run: it tells which activations follow which layers, in which order, and what
-is returned. The user's own code is what runs, see `_live.py`.
+torch.fx records a single execution, so the trace is never run. It only tells which activations follow which layers, in which order, and what
+is returned. The user's own code runs instead, see `_live.py`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Call:
 
     @property
     def label(self) -> str:
-        """The layer and the activation, for the report."""
+        """Return the names of the layer and the activation, for the report."""
         return ", ".join(filter(None, (self.layer, str(self.function or self.module))))
 
 
@@ -79,7 +79,7 @@ class Found:
 
 
 def discover(module: nn.Module) -> Found:
-    """Look at a module's own forward, in train and in eval.
+    """Trace a module's own forward, in train and in eval mode.
 
     Raises:
         Exception: Whatever torch.fx raises where the forward depends on its data.
@@ -123,7 +123,7 @@ def _look(module: nn.Module, training: bool) -> Found:
 
 
 class _OwnForward(fx.Tracer):
-    """Traces a module's own forward only, looks into no activation that is written in Python, and notes which method calls what."""
+    """Trace only a module's own forward, without entering activations written in Python, and record which method makes each call."""
 
     def __init__(self, kind: type[nn.Module]) -> None:
         super().__init__(autowrap_functions=(*python_functions(), *_FACTORIES))
@@ -150,7 +150,7 @@ class _OwnForward(fx.Tracer):
 
 
 def _double(module: nn.Module, training: bool) -> nn.Module:
-    """A module of the same class with the same children: what its forward assigns is lost with it."""
+    """Return a module of the same class with the same children, so that whatever its forward assigns is discarded."""
     double: nn.Module = object.__new__(type(module))
     for key, value in vars(module).items():
         double.__dict__[key] = value.copy() if isinstance(value, (dict, list, set)) else value
@@ -160,7 +160,7 @@ def _double(module: nn.Module, training: bool) -> nn.Module:
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    """Within the context a forward may run: modes, buffers, attributes and random states are put back at its end."""
+    """Run a forward inside this context, and restore modes, buffers, attributes and random states afterwards."""
     attributes = [(module.__dict__, dict(module.__dict__)) for module in model.modules()]
     registered = [(module._buffers, dict(module._buffers)) for module in model.modules()]
     values = [(buffer, buffer.clone()) for buffer in model.buffers() if not (buffer.is_meta or is_lazy(buffer))]
@@ -184,7 +184,7 @@ def unchanged(model: nn.Module) -> Iterator[None]:
 
 
 def _activation_name(node: fx.Node) -> str | None:
-    """The activation that is called as a function or method, whatever its options."""
+    """Return the name of the activation that is called as a function or method, with any options."""
     if node.op == "call_method":
         return function_name(getattr(torch.Tensor, str(node.target), None))
     try:
@@ -233,7 +233,7 @@ def _changes_what_others_read(node: fx.Node, given: fx.Node) -> bool:
 
 
 def _before(node: fx.Node, module: nn.Module) -> dict[str, Any]:
-    """The affine layer that an activation follows, and what stands between."""
+    """Return the affine layer that an activation follows, and the modules in between."""
     between: list[str] = []
     before: Any = node.args[0] if node.args else node.kwargs.get("input")
     while isinstance(before, fx.Node) and len(before.users) == 1:
@@ -253,7 +253,7 @@ def _before(node: fx.Node, module: nn.Module) -> dict[str, Any]:
 
 
 def _returned(graph: fx.Graph, module: nn.Module) -> Iterator[fx.Node]:
-    """The nodes whose results a forward returns, alone, in a tuple or in a dict, in whatever shape."""
+    """Return the nodes whose results a forward returns: alone, in a tuple or in a dict, possibly reshaped."""
     (output,) = [node for node in graph.nodes if node.op == "output"]
     pending = list(output.all_input_nodes)
     while pending:

@@ -1,4 +1,4 @@
-"""All that mollify does before it changes anything: refuse, look, plan, and make what will be attached."""
+"""Everything that `mollify` does before it changes the model: check, trace, plan, and create the parts to attach."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def prepare(
     output: bool = False,
     example: Any = None,
 ) -> tuple[Planner, list[Parts], Report]:
-    """The plan, the parts that it asks for, and the report. The model is not touched.
+    """Return the plan, the parts that it asks for, and the report, without touching the model.
 
     Raises:
-        ValueError: With all that is wrong.
+        ValueError: Lists everything that is wrong.
     """
     _refuse(model)
     auto = isinstance(blocks, str) and blocks == "auto"

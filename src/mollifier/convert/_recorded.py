@@ -1,4 +1,4 @@
-"""What a module's own forward does, seen on an example: for forwards that torch.fx cannot look at, such as those with a loop over data."""
+"""Find out what a module's own forward does by running an example, for forwards that torch.fx cannot trace, such as loops over data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Trail:
 
 @dataclass
 class _Running:
-    """A forward that runs: what it did so far, and the results of its activations and children."""
+    """A running forward: what it has done so far, and the results of its activations and children."""
 
     path: str
     found: Found = field(default_factory=Found)
@@ -35,7 +35,7 @@ class _Running:
 
 
 class Recorder(TorchFunctionMode):
-    """Notes which activations follow which layers in every forward that runs; told of modules by hooks.
+    """Record which activations follow which layers in every forward that runs; hooks report the modules.
 
     Attributes:
         found: What the first call of each module's forward did, by the module's name.
@@ -54,7 +54,7 @@ class Recorder(TorchFunctionMode):
                 self._speakers.add(path)
         self._stack: list[_Running] = []
         self._counts: dict[FrameType, int] = {}
-        self._trails: dict[int, tuple[Tensor, _Trail]] = {}  # the tensor is kept, so that its id stays its own
+        self._trails: dict[int, tuple[Tensor, _Trail]] = {}  # the tensor is kept alive, so that its id stays unique
 
     def enter(self, module: nn.Module) -> None:
         """A module's forward begins."""

@@ -1,4 +1,4 @@
-"""Shapes and order of the calls in a forward, seen on an example input."""
+"""Record shapes and order of the calls in a forward, from an example input."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Seen:
     outputs: list[tuple[int, ...]] = field(default_factory=list)
 
     def units(self) -> int | None:
-        """Units of an activation, if all calls agree."""
+        """Return the units of an activation, if all calls agree."""
         counts = {shape[self.unit_dim] for shape in self.inputs if len(shape) >= -self.unit_dim}
         return counts.pop() if len(counts) == 1 and len(self.inputs) else None
 
@@ -32,7 +32,7 @@ class Seen:
 def watch(model: nn.Module, example: Any) -> tuple[dict[str, Seen], dict[str, Found]]:
     """Run the model once on an example, in eval() and without gradients, and note every call.
 
-    The random state, the mode, the buffers and the attributes are as before.
+    The random state, the mode, the buffers and the attributes are restored afterwards.
     """
     seen: dict[str, Seen] = {}
     clock = [0, -1]  # calls so far; unit dimension of the last affine layer
@@ -86,7 +86,7 @@ def _shape(items: Any) -> tuple[int, ...] | None:
 
 
 def seen_width(name: str, module: nn.Module, seen: Seen) -> Width:
-    """The width of a block from what was seen; a ValueError if its input cannot be brought to its output."""
+    """Return the observed width of a block, or raise a ValueError if no copy path leads from its input to its output."""
     dim = unit_dim_of(module)
     if len(seen.inputs) != 1 or len(seen.outputs) != 1:
         raise ValueError(

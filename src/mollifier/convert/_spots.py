@@ -1,6 +1,6 @@
-"""How a module of somebody else's is mollified in place: its class is swapped for a subclass, and swapped back.
+"""Mollify a user's module in place: its class is replaced by a subclass, and put back by `restore`.
 
-Nothing is wrapped, so parameter names, keys and objects stay what they were (torch's own parametrize works this way). All that
+Nothing is wrapped, so parameter names, keys and objects stay the same (torch's own parametrize works this way). Everything that
 is added lives in one child module, a `Holder`, under the name ``_mollifier``.
 """
 
@@ -23,7 +23,7 @@ from mollifier.nn.recurrent import CellForward, RecurrentForward
 
 
 class Holder(Added):
-    """What mollification adds to one module.
+    """Everything that mollification adds to one module.
 
     Attributes:
         noise: Of an activation module that is called at the end of no run.
@@ -31,7 +31,7 @@ class Holder(Added):
         ends: Of the runs that end in this activation module, or in an activation that this module's own methods call.
         loose: Noise of the other activations that its methods call, and of function-valued attributes.
         functions: Those attributes' plain values.
-        alone: Is an activation module noisy, too, where it is called on its own, not by way of its layer? Not if it is the output there.
+        alone: Whether an activation module is also noisy when its input does not come from its layer. Not if it is the output there.
         calls: Activations that its methods are known to call: name, and the number of the run that ends there, or -1.
     """
 
@@ -52,7 +52,7 @@ class Holder(Added):
         return len(self.ends) - 1
 
     def add_loose(self, name: str, noise: NoisyActivation) -> None:
-        """Put noise into a forward, under this name."""
+        """Add noise for a function call in a forward, under this name."""
         self.loose = self.loose or nn.ModuleDict().train(self.training)
         self.loose[name] = noise
 
@@ -65,7 +65,7 @@ class LayerSpot(Spot):
 
 
 class BetweenSpot(Spot):
-    """A norm or dropout that stands between the layer and the activation of a run."""
+    """A norm or dropout between the layer and the activation of a run."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return followed(self, super().forward, args, kwargs)
@@ -84,7 +84,7 @@ class ActivationSpot(Spot):
         for end in known:
             if end.copies and (below := end.run.finish(x)) is not None:
                 return end(below, x, super().forward)
-        # called on its own, not by way of its layer: there is nothing to copy
+        # the input did not come from its layer, so there is nothing to copy
         alone = noise is None and len(known) == 1 and self._modules[KEY].alone  # type: ignore[union-attr]
         own = known[0].noise if alone else noise
         if alone and known[0].copies and not torch.compiler.is_compiling():
@@ -125,7 +125,7 @@ class CellSpot(CellForward, Spot):  # type: ignore[misc]
 
 
 class EncoderLayerSpot(Spot):
-    """Keeps nn.TransformerEncoderLayer off its fused kernel, which knows nothing of us, while a level is above 0."""
+    """Avoid the fused kernel of nn.TransformerEncoderLayer while a level is above 0, since it ignores mollification."""
 
     @property
     def activation_relu_or_gelu(self) -> int:
@@ -133,7 +133,7 @@ class EncoderLayerSpot(Spot):
 
 
 class EncoderSpot(Spot):
-    """Keeps nn.TransformerEncoder off nested tensors while a level is above 0; only that kernel takes them."""
+    """Avoid nested tensors in nn.TransformerEncoder while a level is above 0, since only the fused kernel takes them."""
 
     @property
     def use_nested_tensor(self) -> bool:
@@ -141,12 +141,12 @@ class EncoderSpot(Spot):
 
 
 def any_active(module: nn.Module) -> bool:
-    """Is any level inside known to be above 0, or not known to be 0?"""
+    """Return whether any level inside is above 0, or not known to be 0."""
     return any(part.active for part in module.modules() if isinstance(part, Levelled))
 
 
 def holder_of(module: nn.Module) -> Holder:
-    """The module's holder, made where there is none."""
+    """Return the module's state, creating it if necessary."""
     if KEY not in module._modules:
         module._modules[KEY] = Holder().train(module.training)
     return cast(Holder, module._modules[KEY])
@@ -169,7 +169,7 @@ OUTERMOST_FIRST: tuple[type[Spot], ...] = (
 
 
 def swap(module: nn.Module, mixin: type[Spot]) -> None:
-    """Put a mixin in front of the module's class, beside those that are there."""
+    """Put a mixin in front of the module's class, in addition to those that are there."""
     mixins = {mixin}
     if isinstance(module, (nn.Sequential, nn.ModuleList, nn.ModuleDict)) and KEY in module._modules:
         mixins.add(HiddenHolder)

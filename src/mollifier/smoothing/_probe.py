@@ -26,7 +26,7 @@ class Lines:
         return len(self.way) * POINTS
 
     def points(self) -> Tensor:
-        """Evenly spaced points, line after line, one a row."""
+        """Return evenly spaced points, line after line, one per row."""
         t = torch.linspace(-1.0, 1.0, POINTS, dtype=torch.float64)
         return (self.middle[:, None] + t[:, None] * self.way[:, None]).flatten(0, 1)
 
