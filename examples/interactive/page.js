@@ -207,7 +207,7 @@ function frame(n) {
 }
 
 function storyOfLevel(level, score) {
-  if (level > 0.995) return `Level 1. Every unit copies the unit below, so the whole network is one straight cut through the plane. It cannot do better than ${percent(score)}, but finding it is a convex problem.`;
+  if (level > 0.995) return `Level 1. Every unit copies the unit below, so the whole network is one straight cut through the plane. With these weights it has ${percent(score)} of the points right. Finding the best cut is a convex problem, and training starts there.`;
   if (level < 0.005) return `Level 0. Nothing is copied and nothing is pushed: this is the plain network, bit for bit, and it is what you deploy. ${percent(score)} of the points are on the right side.`;
   return `Level ${level.toFixed(2)}. On average ${percent(level)} of the units copy the unit below; the others compute a sigmoid that noise pushes toward its tangent. The lower the level, the more the boundary may bend. The weights stay the same.`;
 }

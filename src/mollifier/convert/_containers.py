@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from mollifier.convert._classes import KEY, OURS, Spot
+from mollifier.convert._classes import KEY, OURS, Patch
 from mollifier.convert._runs import RUNS, ends_of
 from mollifier.nn._fused import Block, run
 
@@ -20,35 +20,35 @@ _METHODS = (
 )  # fmt: skip
 
 
-def _without_holder(name: str) -> Callable[..., Any]:
+def _without_state(name: str) -> Callable[..., Any]:
     """Return the container's own method, run while our child module is hidden."""
 
     def method(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        holder = self._modules.pop(KEY, None)  # (None inside another of these methods)
+        state = self._modules.pop(KEY, None)  # (None inside another of these methods)
         try:
-            found = getattr(super(HiddenHolder, self), name)(*args, **kwargs)
+            found = getattr(super(ContainerPatch, self), name)(*args, **kwargs)
             if (
                 type(found) is type(self) and found is not self
             ):  # a slice is a new container, to which nothing was added
-                found.__class__ = cast(Spot, self)._plain_class
+                found.__class__ = cast(Patch, self)._plain_class
             return iter(list(found)) if name == "__iter__" else found
         finally:
-            if holder is not None:
-                self._modules[KEY] = holder
+            if state is not None:
+                self._modules[KEY] = state
 
     return method
 
 
-class HiddenHolder(Spot):
-    """Keeps the holder out of the items of a container that has one."""
+class ContainerPatch(Patch):
+    """Hide the added child from the items of a container."""
 
     @classmethod
     def methods_for(cls, plain: type[nn.Module]) -> dict[str, Any]:
         """Wrap those of the methods that the container has."""
-        return {name: _without_holder(name) for name in _METHODS if hasattr(plain, name)}
+        return {name: _without_state(name) for name in _METHODS if hasattr(plain, name)}
 
 
-class SequentialSpot(Spot):
+class SequentialPatch(Patch):
     """An nn.Sequential that contains runs. The copies belong to the runs' modules; this class only computes them faster."""
 
     def forward(self, input: Tensor) -> Tensor:

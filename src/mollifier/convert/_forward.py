@@ -20,7 +20,7 @@ from torch import fx, nn
 from torch.nn.parameter import is_lazy
 
 from mollifier.activations import Activation, function_name, is_visible, of_function, of_module, python_functions
-from mollifier.convert._live import PASSING, listened
+from mollifier.convert._live import PASSING, intercepted_methods
 from mollifier.convert._structure import BETWEEN, SHAPING, affine_width
 
 _UNSEEN = "its calls cannot be seen: call what mollifier.register returned, or use it as a decorator"
@@ -64,7 +64,7 @@ class Call:
 
 
 @dataclass
-class Found:
+class ForwardSummary:
     """What a forward does.
 
     Attributes:
@@ -78,7 +78,7 @@ class Found:
     followed: dict[str, str] = field(default_factory=dict)
 
 
-def discover(module: nn.Module) -> Found:
+def trace_forward(module: nn.Module) -> ForwardSummary:
     """Trace a module's own forward, in train and in eval mode.
 
     Raises:
@@ -101,12 +101,12 @@ def _identity(step: Call | str) -> Any:
     return step if isinstance(step, str) else (step.module, str(step.function), step.layer, step.key)
 
 
-def _look(module: nn.Module, training: bool) -> Found:
+def _look(module: nn.Module, training: bool) -> ForwardSummary:
     with unchanged(module), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tracer = _OwnForward(type(module))
-        graph = tracer.trace(_double(module, training))
-    found = Found()
+        graph = tracer.trace(_copy_of(module, training))
+    found = ForwardSummary()
     returned = set(_returned(graph, module))
     for node in graph.nodes:
         call = _call(node, module, tracer)
@@ -128,7 +128,7 @@ class _OwnForward(fx.Tracer):
     def __init__(self, kind: type[nn.Module]) -> None:
         super().__init__(autowrap_functions=(*python_functions(), *_FACTORIES))
         self._autowrap_search.append(torch)  # where they are looked up; its other functions are left alone
-        methods = {name: getattr(kind, name) for name in listened(kind)}
+        methods = {name: getattr(kind, name) for name in intercepted_methods(kind)}
         self.codes: dict[CodeType, str] = {method.__code__: name for name, method in methods.items()}
         self.counts: dict[FrameType, int] = {}
         self.places: dict[fx.Node, str] = {}
@@ -149,7 +149,7 @@ class _OwnForward(fx.Tracer):
         return node
 
 
-def _double(module: nn.Module, training: bool) -> nn.Module:
+def _copy_of(module: nn.Module, training: bool) -> nn.Module:
     """Return a module of the same class with the same children, so that whatever its forward assigns is discarded."""
     double: nn.Module = object.__new__(type(module))
     for key, value in vars(module).items():

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from mollifier.convert._attach import Settings, attach
-from mollifier.convert._classes import KEY, Spot, restored_class, unswap
+from mollifier.convert._classes import KEY, Patch, restored_class, unpatch
 from mollifier.convert._levels import REPORT, levels
 from mollifier.convert._named import Excluded, Pattern
 from mollifier.convert._optimizer import add_to_optimizer, check_optimizer, remove_from_optimizer
+from mollifier.convert._patches import MollifierState
 from mollifier.convert._prepare import prepare
 from mollifier.convert._pretrained import leave_out_when_saved, saved_again
 from mollifier.convert._report import Report
-from mollifier.convert._spots import Holder
 from mollifier.functional import Noise
 from mollifier.nn import Copy, Levelled, RecurrentOptions
 from mollifier.nn._gradients import keep_gradients, release_gradients
@@ -142,8 +142,8 @@ def restore(model: nn.Module, *, force: bool = False, optimizer: Optimizer | Non
     Raises:
         ValueError: If the model was not converted, or the plain network would not compute what was trained. Nothing is changed then.
     """
-    spots = [m for m in model.modules() if isinstance(m, Spot) or _has_holder(m) or REPORT in m.__dict__]
-    if not spots:
+    patched = [m for m in model.modules() if isinstance(m, Patch) or _has_state(m) or REPORT in m.__dict__]
+    if not patched:
         raise ValueError(f"restore: {type(model).__name__} was not mollified by mollify(): it is what it was already")
     if not force:
         present = levels(model)
@@ -157,9 +157,9 @@ def restore(model: nn.Module, *, force: bool = False, optimizer: Optimizer | Non
                 "restore: the model was mollified with residual=True and trained with these connections; the plain network does not "
                 "have them. Deploy it as it is (at level 0 it draws no noise), or restore(model, force=True)."
             )
-    kinds = [restored_class(module) if isinstance(module, Spot) else type(module) for module in spots]
+    kinds = [restored_class(module) if isinstance(module, Patch) else type(module) for module in patched]
     if None in kinds:
-        name = type(spots[kinds.index(None)]).__name__
+        name = type(patched[kinds.index(None)]).__name__
         raise ValueError(
             f"restore: the class of a module was changed after mollify, to {name}, in a way that cannot be taken apart. "
             "Undo that first, and restore after."
@@ -168,14 +168,14 @@ def restore(model: nn.Module, *, force: bool = False, optimizer: Optimizer | Non
     remove_from_optimizer(optimizer, added_parameters(model))
     release_gradients(model)
     saved_again(model)
-    for module, kind in zip(spots, kinds, strict=True):
-        unswap(module, kind)
+    for module, kind in zip(patched, kinds, strict=True):
+        unpatch(module, kind)
     return model
 
 
-def _has_holder(module: nn.Module) -> bool:
+def _has_state(module: nn.Module) -> bool:
     # (recurrent modules that were built mollified by hand keep what they have under the same name)
-    return isinstance(module._modules.get(KEY), Holder)
+    return isinstance(module._modules.get(KEY), MollifierState)
 
 
 def added_parameters(model: nn.Module) -> list[nn.Parameter]:

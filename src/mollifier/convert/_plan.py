@@ -9,10 +9,10 @@ from torch import nn
 from mollifier.activations import activation, of_module
 from mollifier.convert import _reasons as reasons, _structure as structure
 from mollifier.convert._blocks import Block, Noisy, join
-from mollifier.convert._forward import Call, Found, discover
+from mollifier.convert._forward import Call, ForwardSummary, trace_forward
 from mollifier.convert._named import Exclude
 from mollifier.convert._report import Skipped
-from mollifier.convert._shapes import Seen, seen_width
+from mollifier.convert._shapes import CallRecord, recorded_width
 from mollifier.convert._source import function_attributes, functional_calls, returned_children
 from mollifier.convert._structure import Width, affine_width
 from mollifier.nn import Levelled, MollifiedBlock
@@ -43,8 +43,8 @@ class Planner:
     auto: bool
     named: set[str]
     exclude: Exclude
-    seen: dict[str, Seen]
-    recorded: dict[str, Found]
+    seen: dict[str, CallRecord]
+    recorded: dict[str, ForwardSummary]
     blocks: list[Block] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     heard: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class Planner:
 
     def _named_width(self, path: str, module: nn.Module) -> Width:
         if path in self.seen:
-            return seen_width(path, module, self.seen[path])
+            return recorded_width(path, module, self.seen[path])
         known = structure.residual_width(module) or structure.chain_width(module)
         return known or Width(None, None, structure.unit_dim_of(module))
 
@@ -146,7 +146,7 @@ class Planner:
             reason = reasons.NO_COPY if block is None else ""
         elif type(module) in structure.NO_TANGENT:
             reason = structure.NO_TANGENT[type(module)] if self.activations else ""
-        elif structure.is_strange(module) and not structure.is_shortcut(path.rpartition(".")[2]):
+        elif structure.is_unknown(module) and not structure.is_shortcut(path.rpartition(".")[2]):
             reason = reasons.UNKNOWN if self.activations else None
         if reason:
             self._skip(path, module, reason)
@@ -211,9 +211,9 @@ class Planner:
         """Plan a module with its own forward: by what the forward does if that can be traced, or else child by child."""
         why = reasons.NO_LAYERS
         if structure.has_own_forward(module):
-            found: Found | None
+            found: ForwardSummary | None
             try:
-                found = discover(module)
+                found = trace_forward(module)
             except Exception as error:  # torch.fx raises whatever the user's code raises when it meets a proxy
                 why = reasons.not_seen(error)
                 found = self.recorded.get(path)
@@ -238,7 +238,7 @@ class _Forward:
     """Plan one module whose own forward is known."""
 
     planner: Planner
-    found: Found
+    found: ForwardSummary
     module: nn.Module
     path: str
     block: Block | None
@@ -250,7 +250,7 @@ class _Forward:
         runs = {id(call) for call in calls if self._is_run(call)}
         self.done |= {member for call in calls if id(call) in runs for member in (call.layer, *call.between)}
         known: dict[tuple[str, str], Block] = {}
-        self.planner.heard[self.path] = {call.key: _spoken(call) for call in calls if call.key}
+        self.planner.heard[self.path] = {call.key: _called_name(call) for call in calls if call.key}
         called = {step if isinstance(step, str) else step.module for step in self.found.steps if not _is_function(step)}
         for name in sorted(called):
             if structure.may_call_activations(self.module.get_submodule(name)):
@@ -345,5 +345,5 @@ def _is_function(step: Call | str) -> bool:
     return isinstance(step, Call) and bool(step.key)
 
 
-def _spoken(call: Call) -> str:
+def _called_name(call: Call) -> str:
     return call.function.name if call.function is not None else call.module

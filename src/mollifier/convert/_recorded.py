@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from mollifier.activations import function_name, of_function
-from mollifier.convert._forward import Call, Found
-from mollifier.convert._live import PASSING, listened
+from mollifier.convert._forward import Call, ForwardSummary
+from mollifier.convert._live import PASSING, intercepted_methods
 from mollifier.convert._structure import BETWEEN, affine_width, has_tangent
 
 _IN_PLACE = "it works in place, in a forward that cannot be traced: make it out of place"
@@ -30,7 +30,7 @@ class _Running:
     """A running forward: what it has done so far, and the results of its activations and children."""
 
     path: str
-    found: Found = field(default_factory=Found)
+    found: ForwardSummary = field(default_factory=ForwardSummary)
     results: list[tuple[Tensor, Call | str]] = field(default_factory=list)
 
 
@@ -43,12 +43,12 @@ class Recorder(TorchFunctionMode):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.found: dict[str, Found] = {}
+        self.found: dict[str, ForwardSummary] = {}
         self._names = {module: name for name, module in model.named_modules()}
         self._codes: dict[CodeType, str] = {}
         self._speakers: set[str] = set()  # modules that may call activations in methods of their own
         for module, path in self._names.items():
-            methods = {getattr(type(module), name).__code__: name for name in listened(type(module))}
+            methods = {getattr(type(module), name).__code__: name for name in intercepted_methods(type(module))}
             self._codes |= methods
             if methods:
                 self._speakers.add(path)

@@ -20,17 +20,17 @@ from mollifier.nn._fused import close
 from mollifier.nn.block import check_unchanged, version
 
 
-class Run:
+class RunRecord:
     """The record of a run: the input of its layer and the output of its last module. One per layer and thread.
 
-    >>> run, below, out = Run(), torch.zeros(2), torch.ones(2)
+    >>> run, below, out = RunRecord(), torch.zeros(2), torch.ones(2)
     >>> run.begin(below, out)
     >>> run.finish(torch.ones(2)) is None, run.finish(out) is below, run.finish(out) is None
     (True, True, True)
     """
 
     def __init__(self) -> None:
-        self.ends: list[End] = []
+        self.ends: list[RunEnd] = []
         self._trails: dict[int, tuple[Tensor, int | None, Tensor]] = {}
 
     @property
@@ -79,7 +79,7 @@ def _thread() -> int:
     return 0 if torch.compiler.is_compiling() else threading.get_ident()
 
 
-class End(nn.Module):
+class RunEnd(nn.Module):
     """The end of a run: its noisy activation and its copy.
 
     Attributes:
@@ -89,7 +89,7 @@ class End(nn.Module):
         run: The trail that leads here.
     """
 
-    def __init__(self, noise: NoisyActivation | None, copy: Copy, function: str, run: Run) -> None:
+    def __init__(self, noise: NoisyActivation | None, copy: Copy, function: str, run: RunRecord) -> None:
         super().__init__()
         self.noise, self.copy, self.function, self.run = noise, copy, function, run
         run.ends.append(self)
@@ -105,10 +105,10 @@ class End(nn.Module):
         return close(self.noise, self.copy, below, x, plain)
 
 
-def ends_of(module: nn.Module) -> list[End]:
+def ends_of(module: nn.Module) -> list[RunEnd]:
     """The runs that end in this module."""
-    holder = module._modules.get(KEY)
-    ends = holder._modules.get("ends") if holder is not None else None
+    state = module._modules.get(KEY)
+    ends = state._modules.get("ends") if state is not None else None
     return [] if ends is None else list(ends._modules.values())  # type: ignore[arg-type]
 
 
@@ -117,7 +117,7 @@ RUNS = f"{OURS}runs"  # in the __dict__ of a member: the runs that it is part of
 
 def called(layer: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a layer that begins a run, and remember its input."""
-    run: Run = layer.__dict__[RUNS][0]
+    run: RunRecord = layer.__dict__[RUNS][0]
     if not run.active:
         return forward(*args, **kwargs)
     below = args[0] if args else kwargs["input"]

@@ -182,7 +182,7 @@ def has_weights_only(module: nn.Module) -> bool:
     return leaf and not isinstance(module, (*NORMS, nn.Embedding, nn.EmbeddingBag)) and type(module) not in NO_TANGENT
 
 
-def is_strange(module: nn.Module) -> bool:
+def is_unknown(module: nn.Module) -> bool:
     """Return whether a module is of a user's class without children: perhaps an activation that was not registered."""
     own = type(module).__module__.split(".")[0] != "torch"
     empty = next(module.children(), None) is None and next(module.parameters(), None) is None
