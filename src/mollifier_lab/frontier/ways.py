@@ -99,6 +99,7 @@ WAYS = (
     Way("copy, front", "copy only, front", "copy", _FRONT, activations=ACTIVATIONS[:-1], cost=0.4),
     Way("copy, front, centred", "copy only, front, centred biases, best gain", "copy", {**_FRONT, "init": "centred"}, _GAIN, activations=_OFF_CENTRE, cost=0.4),
     Way("expected, front", "expected values, front", "mollified-deterministic", _FRONT, cost=0.5),
+    Way("expected, front, centred", "expected values, front, centred biases, best gain", "mollified-deterministic", {**_FRONT, "init": "centred"}, _GAIN, activations=_OFF_CENTRE, cost=0.5),
 )  # fmt: skip
 BY_NAME = {way.name: way for way in WAYS}
 
