@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Two test processes on two cores: one thread each.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo results-quick test test-oldest coverage lint browser docs figures bench fuzz kills sanitize clean
+.PHONY: demo results-quick test test-oldest coverage lint browser docs notebooks figures bench fuzz kills sanitize clean
 
 $(VENV)/.lab: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.11 …")'
@@ -50,7 +50,7 @@ test-oldest:
 	sed '/^torch==/d' constraints.txt > $(OLD)/constraints.txt
 	PIP_CONSTRAINT=$(CURDIR)/$(OLD)/constraints.txt $(OLD)/bin/pip install --quiet torch==$(OLDEST) \
 	  hypothesis matplotlib psutil pytest rich scipy sybil transformers
-	$(TEST_ENV) PYTHONPATH=src $(OLD)/bin/python -m pytest -q -p no:cacheprovider tests --ignore tests/lab --ignore tests/integrations
+	$(TEST_ENV) PYTHONPATH=src $(OLD)/bin/python -m pytest -q -p no:cacheprovider tests --ignore tests/lab --ignore tests/integrations --ignore tests/docs
 	rm -rf $(OLD)
 
 # The same with a look at what the tests reach; slower.
@@ -58,8 +58,8 @@ coverage: $(VENV)/.ready browser
 	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
 
 lint: $(VENV)/.ready
-	$(BIN)/ruff format --check src tests examples benchmarks conftest.py
-	$(BIN)/ruff check src tests examples benchmarks conftest.py
+	$(BIN)/ruff format --check src tests examples benchmarks docs/.hooks conftest.py
+	$(BIN)/ruff check src tests examples benchmarks docs/.hooks conftest.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -92,6 +92,11 @@ sanitize: $(VENV)/.ready
 docs: $(VENV)/.ready
 	$(BIN)/pip install --quiet --editable '.[docs]'
 	$(BIN)/mkdocs build --strict
+
+# Makes the notebooks of examples/ from the scripts, runs them and records their figures; a few minutes.
+notebooks: $(VENV)/.ready
+	$(BIN)/pip install --quiet --editable '.[notebooks]'
+	$(BIN)/python examples/notebooks.py
 
 figures: $(VENV)/.ready
 	$(BIN)/python examples/figures.py

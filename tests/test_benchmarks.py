@@ -1,29 +1,46 @@
 """The benchmarks' own parts: interleaved timing, numerics, tables and plot."""
 
 import json
-import time
 
 import pytest
-from benchmarks import numerics, report
-from benchmarks.timing import compare
+from benchmarks import numerics, report, timing
 
 from mollifier import kernels
 
 
-def test_a_candidate_is_compared_with_the_first_one_in_turns():
-    order = []
+def test_a_candidate_is_compared_with_the_first_one_in_turns(monkeypatch):
+    """On a clock of our own: the ratio is the median of the rounds, so that a slow round changes nothing."""
+    order, now = [], [0.0]
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
 
-    def wait(name, seconds):
+    def take(name, seconds):
         def run():
             order.append(name)
-            time.sleep(seconds)
+            disturbed = name == "slow" and order.count("slow") % 10 == 0
+            now[0] += 100 * seconds if disturbed else seconds
 
         return run
 
-    (found,) = compare("line", {"plain": wait("plain", 0.002), "slow": wait("slow", 0.008)}, rounds=20)
-    assert order[-4:] == ["plain", "slow", "plain", "slow"]
-    assert 2.0 < found.ratio < 5.0
-    assert found.low <= found.ratio <= found.high
+    (found,) = timing.compare(
+        "line", {"plain": take("plain", 0.002), "slow": take("slow", 0.008)}, rounds=20, seconds=1e9
+    )
+    assert order == ["plain", "slow"] * 25  # five rounds of warming up, then twenty
+    assert found.ratio == pytest.approx(4.0)
+    assert found.low == pytest.approx(4.0)
+    assert found.microseconds == pytest.approx(8000.0)
+    assert found.plain_microseconds == pytest.approx(2000.0)
+
+
+def test_timing_stops_when_its_seconds_are_over(monkeypatch):
+    now, calls = [0.0], []
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+
+    def step():
+        calls.append(1)
+        now[0] += 1.0
+
+    timing.compare("line", {"plain": step, "other": step}, rounds=200, seconds=10.0)
+    assert len(calls) == 2 * (5 + 15)  # at least fifteen rounds, whatever they take
 
 
 @pytest.mark.skipif(kernels.info().backend != "native", reason="no native kernels here")

@@ -38,7 +38,7 @@ from mollifier.schedules import (
     square_root as square_root,
 )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Annealer",
     "added_parameters",

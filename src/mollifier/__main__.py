@@ -14,7 +14,7 @@ from mollifier import __version__, kernels
 
 
 def about() -> str:
-    """What is installed here, and what serves."""
+    """Return the installed versions, and which kernels are in use."""
     if torch.cuda.is_available():
         accelerator = torch.cuda.get_device_name()
     else:

@@ -6,8 +6,8 @@
     >>> sigmoid.f(torch.tensor(0.0)), sigmoid.u(torch.tensor(2.0))
     (tensor(0.5000), tensor(1.))
 
-Mollification moves an activation ``f`` toward its tangent ``u`` at 0 (section Linearizing the network), so that is all the
-method has to know about one. The table is open: `register` adds a function or a module type of the user's own.
+Mollification moves an activation ``f`` toward its tangent ``u`` at 0 (section Linearizing the network), which is all that the
+method needs to know about it. `register` adds a user's function or module type to the table.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Activation:
         slope: Of the tangent.
         offset: ``u(0)``, which is also ``f(0)``.
         options: The keyword arguments that ``f`` already holds, e.g. ``negative_slope``.
-        listed: Is it a row of the table? The kernels know only these, whatever the name of another.
+        listed: Whether it is a row of the table. The kernels support only these; another activation may have the same name.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Activation:
     slope: float
     offset: float
     options: Options = field(default_factory=dict)
-    # Does it come from the table, so that its name says all? Anybody's own may have any name.
+    # Whether it comes from the table, so that its name identifies it. A user's activation may have any name.
     listed: bool = field(default=False, init=False, repr=False, compare=False)
 
     def u(self, x: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ def visible(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def is_visible(function: Any) -> bool:
-    """Do torch's function modes see calls of it? Not of a Python function of the user's, unless `visible` made it so.
+    """Return whether torch's function modes see calls of a function. They do not see a user's Python function, unless `visible` wraps it.
 
     >>> is_visible(torch.tanh), is_visible(F.silu), is_visible(hard_sigmoid), is_visible(lambda x: x)
     (True, True, True, False)
@@ -134,7 +134,7 @@ def _line_inside(min_val: float = -1.0, max_val: float = 1.0) -> tuple[float, fl
 
 
 def tangent_at_zero(f: Callable[[Tensor], Tensor]) -> tuple[float, float]:
-    """Slope and offset of f's tangent at 0, by autograd.
+    """Compute slope and offset of f's tangent at 0 by autograd.
 
     >>> import torch
     >>> tangent_at_zero(torch.sigmoid)
@@ -169,7 +169,7 @@ def _build(name: str, options: Options | None = None) -> Activation:
 
 
 def activation(spec: str | nn.Module | Callable[..., Any] | Activation, **options: Any) -> Activation:
-    """The `Activation` for a name, a module or a function.
+    """Return the `Activation` for a name, a module or a function.
 
         >>> from torch import nn
         >>> activation(nn.LeakyReLU(0.2)).options
@@ -189,7 +189,7 @@ def activation(spec: str | nn.Module | Callable[..., Any] | Activation, **option
 
 
 def of_module(module: nn.Module) -> Activation | None:
-    """The activation that a module computes, or None."""
+    """Return the activation that a module computes, or None."""
     kind = getattr(module, "_plain_class", type(module))  # also where mollify swapped the class
     row = _MODULES.get(kind) or _MODULES.get(f"{kind.__module__}.{kind.__qualname__}")
     if row is None:
@@ -200,7 +200,7 @@ def of_module(module: nn.Module) -> Activation | None:
 
 
 def of_function(function: Any, args: tuple[Any, ...] = (), kwargs: Options | None = None) -> Activation | None:
-    """The activation that a function computes with these further arguments (method names count), or None."""
+    """Return the activation that a function or method computes with these further arguments, or None."""
     try:
         name = _METHODS.get(function) if isinstance(function, str) else _FUNCTIONS.get(function)
     except TypeError:  # unhashable: certainly not in the table
@@ -213,7 +213,7 @@ def of_function(function: Any, args: tuple[Any, ...] = (), kwargs: Options | Non
 
 
 def function_name(function: Any) -> str | None:
-    """The name of the activation that a function, or a method of tensors, computes; None for all others.
+    """Return the name of the activation that a function or tensor method computes, or None.
 
     >>> function_name(torch.Tensor.relu), function_name(torch.exp)
     ('relu', None)
@@ -222,7 +222,7 @@ def function_name(function: Any) -> str | None:
 
 
 def function_names() -> set[str]:
-    """The words by which activations are called in code: names of functions and methods.
+    """Return the names of functions and methods by which code calls activations.
 
     >>> {"relu", "tanh_", "softplus"} <= function_names()
     True
@@ -231,12 +231,12 @@ def function_names() -> set[str]:
 
 
 def python_functions() -> tuple[Callable[..., Any], ...]:
-    """Those of the table's functions that are written in Python, as the user's own mostly are."""
+    """Return those of the table's functions that are written in Python, as most users' functions are."""
     return tuple(function for function in _FUNCTIONS if isinstance(function, FunctionType))
 
 
 def names() -> list[str]:
-    """The names of all known activations."""
+    """Return the names of all known activations."""
     return sorted(_TABLE)
 
 
@@ -250,7 +250,7 @@ def add(
     functions: tuple[Callable[..., Any], ...] = (),
     methods: tuple[str, ...] = (),
 ) -> None:
-    """Put a row into the table; `mollifier.register` is the checked, public door."""
+    """Add a row to the table; `mollifier.register` is the public function, which checks its arguments."""
     _TABLE[name] = _Entry(f, tangent, options)
     _MODULES.update({kind: (name, fixed) for kind, fixed in (modules or {}).items()})
     _FUNCTIONS.update(dict.fromkeys((f, *functions), name))
@@ -260,7 +260,7 @@ def add(
 
 _HF = "transformers.activations."
 _SELU_SCALE = 1.0507009873554804934193349852946
-# Kinked functions get the line that holds to the right of 0 (READING: ReLU's tangent is x); None asks autograd.
+# Functions with a kink at 0 get the line to the right of it (ReLU: x); None computes the tangent by autograd.
 # fmt: off
 add("sigmoid", torch.sigmoid, (0.25, 0.5), modules={nn.Sigmoid: {}}, functions=(F.sigmoid,), methods=("sigmoid", "sigmoid_"))
 add("hardsigmoid", _torch_hardsigmoid, (1 / 6, 0.5), modules={nn.Hardsigmoid: {}}, functions=(F.hardsigmoid,))

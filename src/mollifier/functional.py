@@ -1,4 +1,4 @@
-"""The method as pure functions of tensors: Algorithm 1, the copy mix, the gates. The reference for all else.
+"""The method as pure functions of tensors: Algorithm 1, the copy mix, the gates. All other implementations are tested against these.
 
     >>> import torch
     >>> from mollifier.functional import copy_mix, noisy_activation
@@ -10,7 +10,7 @@
 Every function takes its randomness in the argument ``noise``:
 
 - ``"sample"``: drawn afresh, from ``generator`` or torch's own;
-- ``"expected"``: the noise replaced by its mean, E|ξ| = sqrt(2/π) and E[π] = p, as the paper infers;
+- ``"expected"``: the noise is replaced by its mean, E|ξ| = sqrt(2/π) and E[π] = p, as in the paper's inference;
 - ``"exact"``: the expectation of the result itself, in closed form (of sigmoid gates by quadrature);
 - a tensor: these draws (standard normal for the activation, uniform on [0, 1) for the copy), e.g. frozen ones.
 """
@@ -34,12 +34,12 @@ HALF_NORMAL_MEAN = math.sqrt(2.0 / math.pi)
 
 
 def normal_like(x: Tensor, generator: Generator | None = None) -> Tensor:
-    """ξ ~ N(0, 1), one an element of x."""
+    """Draw ξ ~ N(0, 1), one per element of x."""
     return torch.randn(x.shape, dtype=x.dtype, device=x.device, **_from(generator))
 
 
 def uniform_like(x: Tensor, generator: Generator | None = None) -> Tensor:
-    """U[0, 1), one an element of x, in at least float32: half precision has too few values near 1 for ``U < p``."""
+    """Draw from U[0, 1), once per element of x, in at least float32: half precision has too few values near 1 for ``U < p``."""
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     return torch.rand(x.shape, dtype=dtype, device=x.device, **_from(generator))
 
@@ -69,7 +69,7 @@ def noisy_activation(
     push: Push = "paper",
     generator: Generator | None = None,
 ) -> Tensor:
-    """ψ(x, ξ), Algorithm 1: the activation f pushed toward its tangent u by noise that grows with its saturation.
+    """Compute ψ(x, ξ), Algorithm 1: the activation f, pushed toward its tangent u by noise that grows with its saturation.
 
         >>> import torch
         >>> x = torch.tensor([-6.0, 0.0, 6.0])
@@ -79,15 +79,15 @@ def noisy_activation(
         tensor([-6.,  0.,  6.])
 
     Lines 1 to 5 are the paper's. Line 6, ``sgn(u*) min(|u*|, |f* + sgn(u*) |s||) + u(0)``, is written as the equal
-    ``f + clip(u - f, -s, s)``. It is f to the last bit at s = 0; it is the ReLU form of the appendix as it stands; and it
-    goes on to hold where f lies outside its tangent (softplus, SiLU, GELU, Mish, SELU), where the printed line would
-    jump to u without any noise.
+    ``f + clip(u - f, -s, s)``. It is f to the last bit at s = 0, it contains the ReLU form of the appendix, and it
+    also works where f lies outside its tangent (softplus, SiLU, GELU, Mish, SELU). The printed line would
+    jump to u there without any noise.
 
     Args:
         x: The pre-activations.
         activation: A name of the table, a module or an `Activation`.
         level: p in [0, 1].
-        a: Scale of the saturation, one a unit, broadcast against x.
+        a: Scale of the saturation, one per unit, broadcast against x.
         c: Constant factor on the noise.
         noise: See the top of this file; a tensor is ξ, of x's shape.
         push: ``"paper"``: s = c p σ |ξ|; ``"odds"``: s = c p / (1 - p) σ |ξ|, which is exactly u at p = 1.
@@ -148,7 +148,7 @@ def copy_mix(
     noise: Noise | Tensor = "sample",
     generator: Generator | None = None,
 ) -> Tensor:
-    """φ = π ⊙ below + (1 - π) ⊙ above with π ~ Bin(p), one a unit and example (Alg. 1, lines 7 to 9).
+    """Compute φ = π ⊙ below + (1 - π) ⊙ above with π ~ Bin(p) for every unit and example (Alg. 1, lines 7 to 9).
 
         >>> import torch
         >>> copy_mix(torch.zeros(3), torch.ones(3), level=0.25, noise="expected")
@@ -205,7 +205,7 @@ def noisy_gate(
     unbiased: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """A recurrent gate held at its target γ by noise: f(x + p σ(x) |ξ|), σ(x) = (f⁻¹(γ) - x) / E|ξ| (eq. of the gates).
+    """Compute a recurrent gate that noise holds at its target γ: f(x + p σ(x) |ξ|), σ(x) = (f⁻¹(γ) - x) / E|ξ| (eq. 13).
 
         >>> import torch
         >>> noisy_gate(torch.tensor([-3.0, 3.0]), 0.25, level=1.0, noise="expected")
@@ -213,7 +213,7 @@ def noisy_gate(
 
     At level 1 the pre-activation is f⁻¹(γ) in expectation; expected values give γ itself. Samples do not average to γ, since f
     clips them, and their gradient has the factor 1 - p|ξ|/E|ξ|, of the wrong sign for 42 % of the samples at p = 1. With
-    ``unbiased`` the gate is γ with probability p and f(x) otherwise: its mean is exact, its gradient never turns.
+    ``unbiased`` the gate is γ with probability p and f(x) otherwise: its mean is exact, and its gradient never changes sign.
 
     Args:
         x: The gate's pre-activation.

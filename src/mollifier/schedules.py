@@ -4,8 +4,8 @@
     >>> round(exponential(100, layer=6, layers=6, v=0.7, k=100.0), 4)
     0.5034
 
-All of them start at 1, fall with t, never leave [p_min, 1], and give lower layers (small l) less, so that these become plain first.
-In `front` they become plain one after the other.
+All of them start at 1, fall with t, never leave [p_min, 1], and are smaller for lower layers (small l), so that these become plain first.
+In `front` the layers become plain one after the other.
 ``layer`` and ``v`` may be tensors: then so is p, on their device.
 """
 
@@ -24,7 +24,7 @@ WIDTH = 6.0  # of the front, in windows
 
 
 def exponential(t: float, layer: Number, layers: int, v: Number = 1.0, *, k: float = 100.0, p_min: float = 0.0) -> Any:
-    """The paper's schedule (section Annealing schedule for p): p = 1 - exp(-k v l / (t L)).
+    """Return the level of the paper's schedule (eq. 14): p = 1 - exp(-k v l / (t L)).
 
         >>> exponential(0, layer=1, layers=3)
         1.0
@@ -54,7 +54,7 @@ def timed_exponential(
     first: float,
     p_min: float = 0.0,
 ) -> Any:
-    """The exponential schedule with a binding end: p = 1 - exp(-x l / L), with x = end / s · bend^(1 - s) and s = t / horizon.
+    """Return the level of the exponential schedule with a fixed end: p = 1 - exp(-x l / L), with x = end / s · bend^(1 - s) and s = t / horizon.
 
         >>> [round(timed_exponential(1000, 2, 2, v, horizon=1000, end=0.1, first=1.0), 3) for v in (0.01, 1.0, 100.0)]
         [0.095, 0.095, 0.095]
@@ -84,7 +84,7 @@ def timed_exponential(
 
 
 def linear(t: float, layer: Number, layers: int, v: Number = 1.0, *, horizon: float, p_min: float = 0.0) -> Any:
-    """P = max(p_min, 1 - t / N), where layer l of L has N = horizon · l / L.
+    """Return p = max(p_min, 1 - t / N), where layer l of L has N = horizon · l / L.
 
     >>> linear(250, layer=2, layers=2, horizon=1000)
     0.75
@@ -95,7 +95,7 @@ def linear(t: float, layer: Number, layers: int, v: Number = 1.0, *, horizon: fl
 def square_root(
     t: float, layer: Number, layers: int, v: Number = 1.0, *, horizon: float, p_min: float = 0.0, printed: bool = False
 ) -> Any:
-    """P = max(p_min, sqrt(1 - t / N)), as the published version plots it; ``printed=True``: 1 - sqrt(t / N).
+    """Return p = max(p_min, sqrt(1 - t / N)), as the published version plots it; ``printed=True``: 1 - sqrt(t / N).
 
     >>> square_root(750, layer=2, layers=2, horizon=1000)
     0.5
@@ -105,7 +105,7 @@ def square_root(
 
 
 def cosine(t: float, layer: Number, layers: int, v: Number = 1.0, *, horizon: float, p_min: float = 0.0) -> Any:
-    """P = max(p_min, (1 + cos(π t / N)) / 2).
+    """Return p = max(p_min, (1 + cos(π t / N)) / 2).
 
     >>> cosine(500, layer=2, layers=2, horizon=1000)
     0.5
@@ -117,18 +117,18 @@ def cosine(t: float, layer: Number, layers: int, v: Number = 1.0, *, horizon: fl
 def front(
     t: float, layer: Number, layers: int, v: Number = 1.0, *, horizon: float, width: float = WIDTH, p_min: float = 0.0
 ) -> Any:
-    """A front that moves up from the input (ours, not the paper's): layer l falls linearly from 1 to 0 over ``width`` windows, from window l - 1 on.
+    """Return the level of a front that moves up from the input (ours, not the paper's): layer l falls from 1 to 0 over ``width`` windows, beginning with window l - 1.
 
         >>> [round(front(400, layer, 4, horizon=1000), 3) for layer in (1, 2, 3, 4)]  # a window is 1000 / (4 + 6) updates long
         [0.333, 0.5, 0.667, 0.833]
 
-    So each layer learns while all above it are copies, and gradients reach it directly.
+    Each layer therefore learns while the layers above it still copy, and gradients reach it directly.
 
     Args:
         t: Updates so far, or any clock.
         layer: l, from 1.
         layers: L.
-        v: Not looked at.
+        v: Not used.
         horizon: The time at which all layers are plain; the last one is a window before.
         width: How many windows a layer takes; a window is horizon / (L + width) long.
         p_min: Never below this.
@@ -157,7 +157,7 @@ BUILT_IN: dict[str, Schedule] = {
 
 
 def solve_k(updates: float, layers: int, v: float, stop_at: float) -> float:
-    """The k at which the exponential schedule's levels sum to ``stop_at`` after so many updates at the loss v.
+    """Return the k at which the levels of the exponential schedule sum to ``stop_at`` after so many updates at the loss v.
 
         >>> k = solve_k(1000, layers=6, v=0.7, stop_at=0.3)
         >>> round(sum(exponential(1000, l, 6, 0.7, k=k) for l in range(1, 7)), 6)

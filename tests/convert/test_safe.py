@@ -10,7 +10,7 @@ from torch import nn
 
 import mollifier
 from mollifier.convert._classes import rebuild
-from mollifier.convert._spots import ActivationSpot
+from mollifier.convert._patches import ActivationPatch
 from tests.helpers import mlp
 
 MODELS = {
@@ -88,7 +88,7 @@ def test_classes_of_the_users_own_stay_for_the_user_to_allow():
     assert mollifier.is_mollified(loaded)
 
 
-@pytest.mark.parametrize(("mixins", "plain"), [((ActivationSpot,), dict), ((nn.Tanh,), nn.ReLU)])
+@pytest.mark.parametrize(("mixins", "plain"), [((ActivationPatch,), dict), ((nn.Tanh,), nn.ReLU)])
 def test_only_modules_are_rebuilt(mixins, plain):
     with pytest.raises(TypeError, match="not a mollified module"):
         rebuild(mixins, plain)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import mollifier
-from mollifier.convert._shapes import Seen, watch
+from mollifier.convert._shapes import CallRecord, record_calls
 from tests.helpers import BasicBlock, mlp, snapshot
 
 
@@ -26,7 +26,7 @@ X, Y = torch.ones(5, 3), torch.zeros(5, 3)
 
 @pytest.mark.parametrize("example", [(X, Y), [X, Y], {"x": X, "y": Y}])
 def test_every_call_is_noted(example):
-    seen, _ = watch(Two(), example)
+    seen, _ = record_calls(Two(), example)
     assert seen["two"].first < seen["one"].first  # in the order of the calls
     assert seen["one"].inputs == [(5, 3)]
     assert seen["one"].outputs == [(5, 4)]
@@ -35,14 +35,14 @@ def test_every_call_is_noted(example):
 
 
 def test_one_tensor_is_one_argument():
-    assert watch(mlp(3, 4, 1), X)[0]["1"].inputs == [(5, 4)]
+    assert record_calls(mlp(3, 4, 1), X)[0]["1"].inputs == [(5, 4)]
 
 
 def test_the_model_and_the_random_state_are_as_before():
     model = Two()
     model.drop.eval()
     before, random = snapshot(model), torch.get_rng_state()
-    watch(model, (X, Y))
+    record_calls(model, (X, Y))
     assert snapshot(model) == before
     assert torch.equal(torch.get_rng_state(), random)
     assert model.training
@@ -51,16 +51,16 @@ def test_the_model_and_the_random_state_are_as_before():
 
 def test_units_are_where_the_last_layer_has_them():
     model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 5), nn.ReLU())
-    seen, _ = watch(model, torch.zeros(2, 1, 4, 4))
+    seen, _ = record_calls(model, torch.zeros(2, 1, 4, 4))
     assert (seen["1"].unit_dim, seen["1"].units()) == (-3, 3)
     assert (seen["4"].unit_dim, seen["4"].units()) == (-1, 5)
 
 
 def test_units_only_where_all_calls_agree():
-    assert Seen(1, -1, [(2, 3), (9, 3)]).units() == 3
-    assert Seen(1, -1, [(2, 3), (2, 4)]).units() is None
-    assert Seen(1, -3, [(2, 3)]).units() is None
-    assert Seen(1, -1).units() is None
+    assert CallRecord(1, -1, [(2, 3), (9, 3)]).units() == 3
+    assert CallRecord(1, -1, [(2, 3), (2, 4)]).units() is None
+    assert CallRecord(1, -3, [(2, 3)]).units() is None
+    assert CallRecord(1, -1).units() is None
 
 
 class Pair(nn.Module):

@@ -1,4 +1,4 @@
-"""The adaptive front: it moves up while the loss follows, waits when it does not, and goes back a little when it is lost. Ours, not the paper's."""
+"""The adaptive front: it advances while the loss stays low, waits while the loss rises, and goes back a little if it rises too far. Ours, not the paper's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLOOR = 0.05  # the reference is at least this share of the first loss: the nois
 
 
 class Follower:
-    """The place of a front, in windows, and what moves it: the average loss v against the lowest one so far.
+    """The place of a front, in windows, moved by comparing the average loss v with the lowest one so far.
 
         >>> front = Follower(2, 6.0, torch.zeros((), dtype=torch.float64))
         >>> for v in (0.7, 0.7, 0.7):
@@ -46,11 +46,11 @@ class Follower:
 
     @property
     def place(self) -> float:
-        """Where the front is; on an accelerator the host waits for it."""
+        """The place of the front; reading it makes the host wait for an accelerator."""
         return self.numbers.list[0]
 
     def move_on_host(self, v: float, left: float | None) -> None:
-        """Move it, with plain numbers.
+        """Move the front, using Python numbers.
 
         Args:
             v: The average loss.
@@ -70,7 +70,7 @@ class Follower:
         self.numbers.list = [min(max(place + step, 0.0), self.end), speed, reference, first]
 
     def move_on_device(self, v: Tensor, left: float | None) -> None:
-        """Do the same without asking the device for anything."""
+        """Do the same without making the host wait for the device."""
         place, speed, reference, first = self.numbers.tensor.unbind()
         first = torch.where(first.isinf(), v, first)
         reference = torch.maximum(torch.minimum(v, reference * (1.0 + LEAK)), FLOOR * first)
@@ -83,8 +83,8 @@ class Follower:
 
     @staticmethod
     def least(left: float) -> float:
-        """The share of the way that is left which must be gone in this tick, for a horizon so many ticks ahead.
+        """Return the share of the remaining way that must be covered in this tick, for a horizon so many ticks ahead.
 
-        Half of an even pace: a front that would always wait has gone half of its way at three quarters of the time, and all of it at the end.
+        This is half of an even pace: a front that always waits has covered half of its way at three quarters of the time, and all of it at the end.
         """
         return 1.0 if left <= 1.0 else 0.5 / left

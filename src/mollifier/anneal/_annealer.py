@@ -22,11 +22,11 @@ from mollifier.nn._levelled import check_level
 from mollifier.schedules import BUILT_IN, WIDTH, check_settings
 
 BY_LOSS = ("exponential", "adaptive")  # these compare losses by their ratio
-POLL = 100  # on an accelerator the host asks this seldom whether annealing has ended
+POLL = 100  # on an accelerator the host checks only every so many updates whether annealing has ended
 
 
 class Annealer(Path):
-    """Anneals the levels of a mollified model. Call `step` once per update.
+    """Anneal the levels of a mollified model. Call `step` once per update.
 
         >>> import mollifier, torch
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sigmoid(), torch.nn.Linear(4, 1))
@@ -36,9 +36,9 @@ class Annealer(Path):
         >>> annealer
         Annealer('exponential', k=10, updates=3, v=0.599, levels=[0.864], finished=False)
 
-    It starts from the levels that the model has: each stays where it is until the schedule has come down to it. The levels are written
-    into the model's buffers. Nothing of that waits for an accelerator, except for a look every hundred updates whether
-    annealing has ended, and for schedules of the user's own.
+    Annealing starts from the levels that the model has: each stays where it is until the schedule has come down to it. The levels are written
+    into the model's buffers. This does not make the host wait for an accelerator, except to check every hundred updates whether
+    annealing has ended, and for user-defined schedules.
 
     Args:
         model: A mollified model, also wrapped or compiled.
@@ -53,9 +53,9 @@ class Annealer(Path):
         then: What happens then. ``"plain"``: all levels go to 0; ``"hold"``: they stay; ``"restore"``: `restore` the model, in place.
         every: Updates per tick of the clock t, and between two changes of the levels; a loss is averaged at every update.
         distributed: Average the loss over all ranks, where torch.distributed runs.
-        guard: Guard against spikes of the loss: it counts as at most 10 times its average, and a level that has fallen comes
-            back up by a little at most. False: the paper's formula to the letter.
-        optimizer: With ``then="restore"``: the optimiser that the added parameters are taken out of.
+        guard: Guard against spikes of the loss: a loss counts as at most 10 times its average, and a level that has fallen can rise
+            only a little. False: exactly the paper's formula.
+        optimizer: With ``then="restore"``: the optimiser from which to remove the added parameters.
         width: Of ``"front"`` and ``"adaptive"``: how many windows a layer takes to become plain; the next one begins a window later.
     """
 
@@ -109,10 +109,10 @@ class Annealer(Path):
         keep_gradients(model)
 
     def step(self, loss: Tensor | float | None = None) -> None:
-        """Count an update, average its loss in, and set the levels.
+        """Count an update, add its loss to the average, and set the levels.
 
-        A loss that is not finite, or below 0 in the exponential and adaptive schedules, is not averaged in: it is counted in `skipped_losses`,
-        and warned of once. Without any loss v is 1.
+        A loss that is not finite, or below 0 in the exponential and adaptive schedules, is ignored: it is counted in `skipped_losses`,
+        and the first one causes a warning. Without any loss v is 1.
         """
         if self._ended:
             return
@@ -159,7 +159,7 @@ class Annealer(Path):
     def progress(self) -> float:
         """How far annealing has come, from 0 to 1: by the place of an adaptive front, by the clock if there is a horizon, or by the sum of the levels.
 
-        By the place or by the sum it may go back a little, and on an accelerator the host waits for it.
+        By the place or by the sum it may go back a little, and reading it makes the host wait for an accelerator.
         """
         if self.finished:
             return 1.0
@@ -191,7 +191,7 @@ class Annealer(Path):
 
     @property
     def skipped_losses(self) -> int:
-        """How many losses were left out of the average, over all ranks."""
+        """How many losses were ignored, over all ranks."""
         return self._average.skipped
 
     def finish(self) -> None:
@@ -201,7 +201,7 @@ class Annealer(Path):
         self._end()
 
     def _write(self) -> None:
-        """Set the levels without asking the device for anything."""
+        """Set the levels without making the host wait for the device."""
         values = self._now.list if self._on_host else self._levels.unbind()
         targets: list[Tensor] = []
         sources: list[Any] = []
@@ -246,11 +246,11 @@ class Annealer(Path):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on; numbers, strings and tensors only, so that ``weights_only=True`` loads it."""
+        """Return everything needed to resume: numbers, strings and tensors only, so that ``weights_only=True`` loads it."""
         return save(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was taken, and set the model's levels to those of that moment.
+        """Resume from a `state_dict`, and set the model's levels to those of that moment.
 
         Raises:
             ValueError: If it was taken with another number of blocks or another schedule, or the model has been restored.

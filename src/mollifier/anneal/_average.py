@@ -29,7 +29,7 @@ class LossAverage:
         >>> round(average.value, 3)
         3.184
 
-    Losses that are not finite are left out. So are zeros before the first loss above 0: they say nothing about the scale
+    Losses that are not finite are ignored. So are zeros before the first loss above 0: they say nothing about the scale
     of the loss, and an average of 0 would end annealing before it has begun.
 
     Args:
@@ -61,7 +61,7 @@ class LossAverage:
 
     @property
     def value(self) -> float:
-        """The average as a number; on an accelerator the host waits for it."""
+        """The average as a number; reading it makes the host wait for an accelerator."""
         average, count, _, _ = self._kept.list
         return self._corrected(average, count)
 
@@ -82,7 +82,7 @@ class LossAverage:
         return torch.where(count > 0, average / correction.clamp_min(1e-12), torch.ones_like(average))
 
     def observe_on_host(self, loss: Tensor | float) -> None:
-        """Average a loss in, with plain numbers: on the CPU they are faster than tensors of one."""
+        """Add a loss to the average, using Python numbers: on the CPU they are faster than tensors with one element."""
         if self.beta is None:
             return
         if isinstance(loss, Tensor) and loss.numel() != 1:
@@ -101,7 +101,7 @@ class LossAverage:
         self._kept.list = [average, count, not_finite, below]
 
     def observe_on_device(self, loss: Tensor | float) -> None:
-        """Average a loss in, over all ranks, without asking the device for anything."""
+        """Add a loss to the average, over all ranks, without making the host wait for the device."""
         if self.beta is None:
             return
         numbers = self.numbers
@@ -127,7 +127,7 @@ class LossAverage:
         self._kept.tensor = torch.cat([torch.stack([average, numbers[1] + taken]), numbers[2:] + sums[2:]])
 
     def warnings(self) -> Iterator[str]:
-        """What is to be said about losses that were left out, once for each kind."""
+        """Return the warnings about ignored losses, once for each kind."""
         _, _, not_finite, below = self._kept.list
         for count, text in ((not_finite, NOT_FINITE), (below, NEGATIVE)):
             if count and text not in self._warned:
@@ -135,7 +135,7 @@ class LossAverage:
                 yield text.format(int(count))
 
     def load(self, numbers: Tensor) -> None:
-        """Go on from saved numbers; what was said of them is not said again."""
+        """Resume from saved numbers, without repeating their warnings."""
         self._kept.tensor = numbers.to(self.numbers).clone()
         self._warned.clear()
         list(self.warnings())

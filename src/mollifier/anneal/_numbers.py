@@ -1,4 +1,4 @@
-"""Numbers that are kept as Python has them on the host, and as a tensor on a device."""
+"""Numbers that are kept as Python numbers on the host and as a tensor on a device."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torch import Tensor
 
 
 class Numbers:
-    """A row of numbers. What was written last is what it holds; the other form is made when it is asked for.
+    """A row of numbers, as a list and as a tensor. Writing one form updates the other when it is next read.
 
         >>> row = Numbers(torch.zeros(2, dtype=torch.float64))
         >>> row.list = [0.5, 1.0]
         >>> row.tensor
         tensor([0.5000, 1.0000], dtype=torch.float64)
 
-    On the CPU a tensor of a few numbers costs more to make than all that is computed with them.
+    On the CPU, creating a tensor of a few numbers costs more than everything that is computed with them.
     """
 
     def __init__(self, tensor: Tensor) -> None:
@@ -39,7 +39,7 @@ class Numbers:
 
     @property
     def list(self) -> Sequence[float]:
-        """The numbers on the host, which waits for an accelerator."""
+        """The numbers on the host; reading them makes the host wait for an accelerator."""
         if self._list is None:
             self._list = self.tensor.tolist()
         return self._list

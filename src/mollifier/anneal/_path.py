@@ -1,4 +1,4 @@
-"""The path of the levels: a schedule with its settings, and the bounds that keep it from going back up."""
+"""The path of the levels: a schedule with its settings, and the bounds that keep levels from rising again."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Path:
         return self.schedule == "exponential" and self.horizon is not None
 
     def _least(self) -> float:
-        """What the levels must sum to for annealing to end; the rounding of a sum must not cost an update."""
+        """The sum of the levels at which annealing ends, with a margin for rounding."""
         if self._timed or self.stop_at == 0 or (self.stop_at is None and self._front is None):
             return -1.0
         return max(self.stop_at or 1e-9, self.p_min * len(self._layer)) * (1.0 + 1e-9)
@@ -85,7 +85,7 @@ class Path:
         return end_exponent(len(self._layer), self.stop_at)
 
     def _solve(self, average: LossAverage) -> bool:
-        """Find k for the horizon, at the first loss (1 if none is given); False while every loss was left out."""
+        """Find k for the horizon at the first loss (1 if none is given); return False while every loss was ignored."""
         assert self.horizon is not None
         if average.skipped and float(average.numbers[1]) == 0:
             return False
@@ -107,7 +107,7 @@ class Path:
         return partial(timed_exponential, p_min=self.p_min, horizon=horizon, end=end, first=first)
 
     def _left(self, t: float) -> float | None:
-        """Ticks from the one before t to the horizon."""
+        """Return the number of ticks from the one before t to the horizon."""
         return None if self.horizon is None else self.horizon / self.every - t + 1.0
 
     def _on_numbers(self, t: float, v: float) -> list[float]:
@@ -126,7 +126,7 @@ class Path:
         return [min(level, top) for level, top in zip(levels, tops, strict=True)]
 
     def _on_tensors(self, t: float, average: LossAverage) -> Tensor:
-        """The levels, computed on the device; a schedule of the user's own is asked on the host."""
+        """Return the levels, computed on the device; a user-defined schedule is called on the host."""
         if not isinstance(self.schedule, str):
             return torch.tensor(self._on_numbers(t, average.value), dtype=self._layer.dtype, device=self._layer.device)
         if self._front is not None:

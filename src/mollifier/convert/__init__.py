@@ -17,7 +17,7 @@ from mollifier.convert._mollify import (
 )
 from mollifier.convert._register import register as register
 from mollifier.convert._report import Report as Report, Row, Skipped, report as report
-from mollifier.convert._runs import Run
+from mollifier.convert._runs import RunRecord
 from mollifier.convert._safe import register_safe_globals
 from mollifier.nn import RecurrentOptions
 
@@ -37,4 +37,4 @@ __all__ = [
 ]
 
 # whole models load with weights_only=True
-register_safe_globals(Report, Row, Skipped, RecurrentOptions, _build, rebuild, Run)
+register_safe_globals(Report, Row, Skipped, RecurrentOptions, _build, rebuild, RunRecord)

@@ -1,4 +1,4 @@
-"""Making what a plan asks for, and putting it into the model."""
+"""Create the parts that a plan asks for and attach them to the model."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from torch import Tensor, nn
 
 from mollifier.convert._blocks import Block, Noisy
 from mollifier.convert._classes import KEY
-from mollifier.convert._containers import SequentialSpot
+from mollifier.convert._containers import SequentialPatch
 from mollifier.convert._levels import is_mollified
-from mollifier.convert._live import ForwardSpot, ShieldSpot
+from mollifier.convert._live import BoundaryPatch, ForwardPatch
+from mollifier.convert._patches import (
+    ActivationPatch,
+    BetweenPatch,
+    BlockPatch,
+    CellPatch,
+    EncoderLayerPatch,
+    EncoderPatch,
+    LayerPatch,
+    RecurrentPatch,
+    join_run,
+    patch,
+    state_of,
+)
 from mollifier.convert._plan import Planner
 from mollifier.convert._report import Row
-from mollifier.convert._runs import RUNS, End, Run
-from mollifier.convert._spots import (
-    ActivationSpot,
-    BetweenSpot,
-    BlockSpot,
-    CellSpot,
-    EncoderLayerSpot,
-    EncoderSpot,
-    LayerSpot,
-    RecurrentSpot,
-    holder_of,
-    join_run,
-    swap,
-)
+from mollifier.convert._runs import RUNS, RunEnd, RunRecord
 from mollifier.convert._structure import is_plain_sequential
 from mollifier.functional import Noise
 from mollifier.nn import Copy, NoisyActivation, RecurrentOptions
@@ -61,7 +61,7 @@ class Settings:
 
 @dataclass
 class Parts:
-    """What one block gets, made and not yet attached."""
+    """The parts of one block, created but not yet attached."""
 
     block: Block
     copy: Copy | None = None
@@ -70,7 +70,7 @@ class Parts:
 
 
 def make(model: nn.Module, blocks: list[Block], settings: Settings) -> tuple[list[Parts], list[Row]]:
-    """All parts, and the rows of the report. The model is not touched."""
+    """Create all parts and the rows of the report, without touching the model."""
     made: list[Parts] = []
     rows: list[Row] = []
     by_path: dict[str, RecurrentMollifier] = {}
@@ -116,7 +116,7 @@ def _feed_forward(model: nn.Module, block: Block, settings: Settings) -> Parts:
 
 
 def _where(model: nn.Module, block: Block) -> dict[str, Any]:
-    """Device and dtype for what is added: those of the block's own parameters, or of the model's."""
+    """Return the device and dtype for added parts: those of the block's own parameters, or else of the model's."""
     inside = next(model.get_submodule(block.path).parameters(), None)
     like: Tensor | None = next(model.parameters(), None) if inside is None else inside
     return {"device": like.device, "dtype": like.dtype} if like is not None and like.is_floating_point() else {}
@@ -136,69 +136,69 @@ def attach(model: nn.Module, made: list[Parts], planner: Planner) -> None:
             for planned, noise in zip(block.noisy, parts.noisy or [], strict=True):
                 _attach_noise(model, planned, noise)
     for path, calls in planner.heard.items():
-        if isinstance(module := model.get_submodule(path), ForwardSpot):
-            holder_of(module).calls = {key: (name, -1) for key, name in calls.items()} | holder_of(module).calls
+        if isinstance(module := model.get_submodule(path), ForwardPatch):
+            state_of(module).calls = {key: (name, -1) for key, name in calls.items()} | state_of(module).calls
     for place in planner.plain:
-        if isinstance(module := model.get_submodule(place), ActivationSpot):
-            holder_of(module).alone = False
+        if isinstance(module := model.get_submodule(place), ActivationPatch):
+            state_of(module).alone = False
     for owner, child in planner.inside:
-        if isinstance(model.get_submodule(owner), ForwardSpot):
-            swap(model.get_submodule(child), ShieldSpot)
+        if isinstance(model.get_submodule(owner), ForwardPatch):
+            patch(model.get_submodule(child), BoundaryPatch)
     for module in list(model.modules()):
         if (
             isinstance(module, nn.TransformerEncoder)
             and "use_nested_tensor" in module.__dict__
             and is_mollified(module)
         ):
-            swap(module, EncoderSpot)
+            patch(module, EncoderPatch)
 
 
 def _attach_recurrent(model: nn.Module, path: str, added: RecurrentMollifier) -> None:
     module = model.get_submodule(path)
     module._modules[KEY] = added.train(module.training)
-    swap(module, RecurrentSpot if isinstance(module, nn.RNNBase) else CellSpot)
+    patch(module, RecurrentPatch if isinstance(module, nn.RNNBase) else CellPatch)
 
 
 def _attach_run(model: nn.Module, block: Block, noise: NoisyActivation | None, copy: Copy) -> None:
     layer, *between = map(model.get_submodule, block.members)
-    begun: list[Run] = layer.__dict__.get(RUNS, [])
-    run = begun[0] if begun else Run()
+    begun: list[RunRecord] = layer.__dict__.get(RUNS, [])
+    run = begun[0] if begun else RunRecord()
     if not begun:
-        join_run(layer, run, LayerSpot)
+        join_run(layer, run, LayerPatch)
     for module in between:
         if run not in module.__dict__.get(RUNS, []):
-            join_run(module, run, BetweenSpot)
+            join_run(module, run, BetweenPatch)
     module = model.get_submodule(block.end)
-    holder = holder_of(module)
-    number = holder.add_end(End(noise, copy, block.function, run))
-    holder.calls.update(dict.fromkeys(filter(None, block.keys), (block.function, number)))
-    swap(module, ForwardSpot if block.end == block.path else ActivationSpot)
+    state = state_of(module)
+    number = state.add_end(RunEnd(noise, copy, block.function, run))
+    state.calls.update(dict.fromkeys(filter(None, block.keys), (block.function, number)))
+    patch(module, ForwardPatch if block.end == block.path else ActivationPatch)
     home = model.get_submodule(block.path)
     if is_plain_sequential(home):
-        swap(home, SequentialSpot)
+        patch(home, SequentialPatch)
 
 
 def _attach_copy(model: nn.Module, block: Block, copy: Copy) -> None:
     module = model.get_submodule(block.path)
-    holder_of(module).copy = copy.train(module.training)
-    swap(module, BlockSpot)
+    state_of(module).copy = copy.train(module.training)
+    patch(module, BlockPatch)
     if isinstance(module, nn.TransformerEncoderLayer):
-        swap(module, EncoderLayerSpot)
+        patch(module, EncoderLayerPatch)
 
 
 def _attach_noise(model: nn.Module, planned: Noisy, noise: NoisyActivation) -> None:
     module = model.get_submodule(planned.path)
     noise.train(module.training)
-    holder = holder_of(module)
+    state = state_of(module)
     if planned.attribute:
-        holder.add_loose(planned.attribute, noise)
-        holder.functions[planned.attribute] = module.__dict__[planned.attribute]
+        state.add_loose(planned.attribute, noise)
+        state.functions[planned.attribute] = module.__dict__[planned.attribute]
         module.__dict__[planned.attribute] = noise
         if isinstance(module, nn.TransformerEncoderLayer):
-            swap(module, EncoderLayerSpot)
+            patch(module, EncoderLayerPatch)
     elif planned.key:
-        holder.add_loose(planned.key, noise)
-        swap(module, ForwardSpot)
+        state.add_loose(planned.key, noise)
+        patch(module, ForwardPatch)
     else:
-        holder.noise = noise
-        swap(module, ActivationSpot)
+        state.noise = noise
+        patch(module, ActivationPatch)

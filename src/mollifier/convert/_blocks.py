@@ -1,4 +1,4 @@
-"""What a plan is made of: blocks, and the activations in them."""
+"""The parts of a plan: blocks, and the activations in them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Noisy:
 
 @dataclass
 class Block:
-    """What one level will govern.
+    """A part of the model that one level will control.
 
     Attributes:
         path: The module that holds it.

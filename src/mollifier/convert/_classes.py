@@ -1,4 +1,4 @@
-"""Swapping the class of a module for a subclass, and back: also where somebody else swapped it after us."""
+"""Replace the class of a module by a subclass, and undo it, even if other code has replaced the class again in between."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ KEY = "_mollifier"
 OURS = f"{KEY}_"  # what we keep in a module's __dict__ begins with this
 
 
-class Spot(nn.Module):
-    """A module whose class was swapped. Only subclasses are used, in front of the plain class."""
+class Patch(nn.Module):
+    """Base of all mixins that are put in front of a module's plain class."""
 
     _plain_class: type[nn.Module]
-    _mixins: tuple[type[Spot], ...]
+    _mixins: tuple[type[Patch], ...]
     _mollifier: nn.Module
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -26,7 +26,7 @@ class Spot(nn.Module):
         make, args, state, *rest = _padded(super().__reduce_ex__(protocol))
         if make is copyreg.__newobj__:  # type: ignore[attr-defined]
             return (rebuild, (self._mixins, self._plain_class, *args[1:]), state, *rest)
-        # A class that says itself how it is rebuilt knows nothing of what was added to it.
+        # A class with its own __reduce__ does not know about the parts that were added to it.
         added = {key: value for key, value in self.__dict__.items() if key.startswith(OURS)}
         make = self._plain_class if make is type(self) else make
         return (revive, (self._mixins, make, args, self._modules.get(KEY), added), state, *rest)
@@ -36,35 +36,35 @@ def _padded(reduced: Any) -> tuple[Any, ...]:
     return (*reduced, None) if len(reduced) == 2 else cast(tuple[Any, ...], reduced)
 
 
-def rebuild(mixins: tuple[type[Spot], ...], plain: type[nn.Module], *args: Any) -> Any:
-    """Make an empty module of a swapped class, for pickle."""
+def rebuild(mixins: tuple[type[Patch], ...], plain: type[nn.Module], *args: Any) -> Any:
+    """Create an empty module of a patched class, for pickle."""
     kind = _checked(mixins, plain)
     return kind.__new__(kind, *args)
 
 
-def _checked(mixins: tuple[type[Spot], ...], plain: type[nn.Module]) -> type[nn.Module]:
-    if not (issubclass(plain, nn.Module) and all(issubclass(mixin, Spot) for mixin in mixins)):
+def _checked(mixins: tuple[type[Patch], ...], plain: type[nn.Module]) -> type[nn.Module]:
+    if not (issubclass(plain, nn.Module) and all(issubclass(mixin, Patch) for mixin in mixins)):
         raise TypeError(f"not a mollified module: {mixins}, {plain}")  # a file may say anything
-    kind = spot_class(mixins, plain)
+    kind = patched_class(mixins, plain)
     allow_like(kind, plain)
     return kind
 
 
-def revive(mixins: tuple[type[Spot], ...], make: Any, args: Any, holder: nn.Module | None, added: Any) -> Any:
-    """Make a module as its own class says, and swap its class."""
+def revive(mixins: tuple[type[Patch], ...], make: Any, args: Any, state: nn.Module | None, added: Any) -> Any:
+    """Rebuild a module as its own class does, then replace its class."""
     module = make(*args)
     module.__class__ = _checked(mixins, type(module))
     module.__dict__.update(added)
-    if holder is not None:
-        module._modules[KEY] = holder
+    if state is not None:
+        module._modules[KEY] = state
     return module
 
 
 _CLASSES: dict[tuple[Any, ...], type[nn.Module]] = {}
 
 
-def spot_class(mixins: tuple[type[Spot], ...], plain: type[nn.Module]) -> type[nn.Module]:
-    """The subclass of ``plain`` with these mixins in front."""
+def patched_class(mixins: tuple[type[Patch], ...], plain: type[nn.Module]) -> type[nn.Module]:
+    """Return the subclass of ``plain`` with these mixins in front."""
     key = (mixins, plain)
     if key not in _CLASSES:
         # torch's list of safe classes goes by qualified names, so no two of ours may share one
@@ -76,26 +76,26 @@ def spot_class(mixins: tuple[type[Spot], ...], plain: type[nn.Module]) -> type[n
     return _CLASSES[key]
 
 
-def _filled(mixin: type[Spot], plain: type[nn.Module]) -> type[Spot]:
-    """The mixin with those of its methods that depend on the plain class."""
+def _filled(mixin: type[Patch], plain: type[nn.Module]) -> type[Patch]:
+    """Return the mixin, with those of its methods that depend on the plain class."""
     make = getattr(mixin, "methods_for", None)
     return mixin if make is None else type(mixin.__name__, (mixin,), {**make(plain), "__module__": mixin.__module__})
 
 
-def swap_class(module: nn.Module, mixins: Iterable[type[Spot]], order: Sequence[type[Spot]]) -> None:
-    """Put mixins in front of the module's class, beside those that are there."""
-    every = {*mixins, *(module._mixins if isinstance(module, Spot) else ())}
-    plain = module._plain_class if isinstance(module, Spot) else type(module)
-    module.__class__ = spot_class(tuple(sorted(every, key=order.index)), plain)
+def patch_class(module: nn.Module, mixins: Iterable[type[Patch]], order: Sequence[type[Patch]]) -> None:
+    """Put mixins in front of the module's class, in addition to those that are there."""
+    every = {*mixins, *(module._mixins if isinstance(module, Patch) else ())}
+    plain = module._plain_class if isinstance(module, Patch) else type(module)
+    module.__class__ = patched_class(tuple(sorted(every, key=order.index)), plain)
 
 
-def restored_class(module: Spot) -> type[nn.Module] | None:
-    """The module's class without our part of it; None if somebody built on it in a way that cannot be taken apart.
+def restored_class(module: Patch) -> type[nn.Module] | None:
+    """Return the module's class without our part of it, or None if other code has built on it in a way that cannot be undone.
 
-    Whoever swaps a module's class as we do (torch's parametrize, FSDP2) makes a subclass of the one that it finds. Then ours
-    is one of its bases, and the plain class takes its place.
+    Other code that replaces a module's class (torch's parametrize, FSDP2) makes a subclass of the class that it finds. Ours is then
+    one of its bases, and is replaced by the plain class.
     """
-    kind, ours = type(module), spot_class(module._mixins, module._plain_class)
+    kind, ours = type(module), patched_class(module._mixins, module._plain_class)
     if kind is ours:
         return module._plain_class
     if ours not in kind.__bases__:
@@ -106,10 +106,10 @@ def restored_class(module: Spot) -> type[nn.Module] | None:
     return cast("type[nn.Module]", type(name, bases, space))
 
 
-def unswap(module: nn.Module, kind: type[nn.Module] | None) -> None:
-    """Take everything away again that mollification added to this one module, and give it this class."""
-    holder = module._modules.pop(KEY, None)
-    module.__dict__.update(getattr(holder, "functions", {}))
+def unpatch(module: nn.Module, kind: type[nn.Module] | None) -> None:
+    """Remove everything that mollification added to this one module, and set its class."""
+    state = module._modules.pop(KEY, None)
+    module.__dict__.update(getattr(state, "functions", {}))
     for key in [key for key in module.__dict__ if key.startswith(OURS)]:
         del module.__dict__[key]
     if kind is not None:

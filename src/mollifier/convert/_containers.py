@@ -1,4 +1,4 @@
-"""torch's containers, mollified: their own methods work as before, and a Sequential runs as many layers as it can in one pass."""
+"""Mollified containers: their own methods work as before, and a Sequential runs as many layers as possible in one pass."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from mollifier.convert._classes import KEY, OURS, Spot
+from mollifier.convert._classes import KEY, OURS, Patch
 from mollifier.convert._runs import RUNS, ends_of
 from mollifier.nn._fused import Block, run
 
@@ -20,36 +20,36 @@ _METHODS = (
 )  # fmt: skip
 
 
-def _without_holder(name: str) -> Callable[..., Any]:
-    """The container's own method, with our child out of its way."""
+def _without_state(name: str) -> Callable[..., Any]:
+    """Return the container's own method, run while our child module is hidden."""
 
     def method(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        holder = self._modules.pop(KEY, None)  # (None inside another of these methods)
+        state = self._modules.pop(KEY, None)  # (None inside another of these methods)
         try:
-            found = getattr(super(HiddenHolder, self), name)(*args, **kwargs)
+            found = getattr(super(ContainerPatch, self), name)(*args, **kwargs)
             if (
                 type(found) is type(self) and found is not self
-            ):  # a slice: a container of its own, in which nothing is ours
-                found.__class__ = cast(Spot, self)._plain_class
+            ):  # a slice is a new container, to which nothing was added
+                found.__class__ = cast(Patch, self)._plain_class
             return iter(list(found)) if name == "__iter__" else found
         finally:
-            if holder is not None:
-                self._modules[KEY] = holder
+            if state is not None:
+                self._modules[KEY] = state
 
     return method
 
 
-class HiddenHolder(Spot):
-    """Keeps the holder out of the items of a container that has one."""
+class ContainerPatch(Patch):
+    """Hide the added child from the items of a container."""
 
     @classmethod
     def methods_for(cls, plain: type[nn.Module]) -> dict[str, Any]:
-        """Those methods that the container has."""
-        return {name: _without_holder(name) for name in _METHODS if hasattr(plain, name)}
+        """Wrap those of the methods that the container has."""
+        return {name: _without_state(name) for name in _METHODS if hasattr(plain, name)}
 
 
-class SequentialSpot(Spot):
-    """An nn.Sequential with runs among its modules: the copies belong to these, and this is only the fast way through them."""
+class SequentialPatch(Patch):
+    """An nn.Sequential that contains runs. The copies belong to the runs' modules; this class only computes them faster."""
 
     def forward(self, input: Tensor) -> Tensor:
         for part in self._parts():
@@ -57,7 +57,7 @@ class SequentialSpot(Spot):
         return input
 
     def _parts(self) -> list[list[Block] | nn.Module]:
-        """Its modules, those of runs that follow one another in lists; found anew when somebody changed the container."""
+        """Return its modules, with consecutive runs grouped in lists; computed again when the container was edited."""
         modules = [module for name, module in self._modules.items() if name != KEY and module is not None]
         if torch.compiler.is_compiling():
             return _layout(modules)
@@ -69,7 +69,7 @@ class SequentialSpot(Spot):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(
             index, slice
-        ):  # a container of its own: the runs in it are whole, or what is left of them is plain
+        ):  # a new container: runs that are complete in it stay, and the modules of broken ones are plain
             items = [(name, module) for name, module in self._modules.items() if name != KEY]
             return self._plain_class(OrderedDict(items[index]))
         return super().__getitem__(index)  # type: ignore[misc]
@@ -95,7 +95,7 @@ def _layout(modules: list[nn.Module]) -> list[list[Block] | nn.Module]:
 
 
 def _run_at(modules: list[nn.Module], index: int) -> tuple[Block | None, int]:
-    """The run that begins at this place and is whole, and where it ends; None if there is none."""
+    """Return the complete run that begins at this place, and where it ends, or None."""
     begun = modules[index].__dict__.get(RUNS)
     if begun is None:
         return None, index + 1

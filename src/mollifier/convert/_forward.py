@@ -1,7 +1,7 @@
-"""What a module's own forward does with its children: found by torch.fx on a double of the module, and then forgotten.
+"""Find out what a module's own forward does with its children, by tracing a copy of the module with torch.fx.
 
-torch.fx records one execution, so nothing of it is ever run: it tells which activations follow which layers, in which order, and what
-is returned. The user's own code is what runs, see `_live.py`.
+torch.fx records a single execution, so the trace is never run. It only tells which activations follow which layers, in which order, and what
+is returned. The user's own code runs instead, see `_live.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import fx, nn
 from torch.nn.parameter import is_lazy
 
 from mollifier.activations import Activation, function_name, is_visible, of_function, of_module, python_functions
-from mollifier.convert._live import PASSING, listened
+from mollifier.convert._live import PASSING, intercepted_methods
 from mollifier.convert._structure import BETWEEN, SHAPING, affine_width, is_arithmetic
 
 _UNSEEN = "its calls cannot be seen: call what mollifier.register returned, or use it as a decorator"
@@ -59,12 +59,12 @@ class Call:
 
     @property
     def label(self) -> str:
-        """The layer and the activation, for the report."""
+        """Return the names of the layer and the activation, for the report."""
         return ", ".join(filter(None, (self.layer, str(self.function or self.module))))
 
 
 @dataclass
-class Found:
+class ForwardSummary:
     """What a forward does.
 
     Attributes:
@@ -78,8 +78,8 @@ class Found:
     followed: dict[str, str] = field(default_factory=dict)
 
 
-def discover(module: nn.Module) -> Found:
-    """Look at a module's own forward, in train and in eval.
+def trace_forward(module: nn.Module) -> ForwardSummary:
+    """Trace a module's own forward, in train and in eval mode.
 
     Raises:
         Exception: Whatever torch.fx raises where the forward depends on its data.
@@ -101,12 +101,12 @@ def _identity(step: Call | str) -> Any:
     return step if isinstance(step, str) else (step.module, str(step.function), step.layer, step.key)
 
 
-def _look(module: nn.Module, training: bool) -> Found:
+def _look(module: nn.Module, training: bool) -> ForwardSummary:
     with unchanged(module), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tracer = _OwnForward(type(module))
-        graph = tracer.trace(_double(module, training))
-    found = Found()
+        graph = tracer.trace(_copy_of(module, training))
+    found = ForwardSummary()
     returned = set(_returned(graph, module))
     for node in graph.nodes:
         call = _call(node, module, tracer)
@@ -123,12 +123,12 @@ def _look(module: nn.Module, training: bool) -> Found:
 
 
 class _OwnForward(fx.Tracer):
-    """Traces a module's own forward only, looks into no activation that is written in Python, and notes which method calls what."""
+    """Trace only a module's own forward, without entering activations written in Python, and record which method makes each call."""
 
     def __init__(self, kind: type[nn.Module]) -> None:
         super().__init__(autowrap_functions=(*python_functions(), *_FACTORIES))
         self._autowrap_search.append(torch)  # where they are looked up; its other functions are left alone
-        methods = {name: getattr(kind, name) for name in listened(kind)}
+        methods = {name: getattr(kind, name) for name in intercepted_methods(kind)}
         self.codes: dict[CodeType, str] = {method.__code__: name for name, method in methods.items()}
         self.counts: dict[FrameType, int] = {}
         self.places: dict[fx.Node, str] = {}
@@ -149,8 +149,8 @@ class _OwnForward(fx.Tracer):
         return node
 
 
-def _double(module: nn.Module, training: bool) -> nn.Module:
-    """A module of the same class with the same children: what its forward assigns is lost with it."""
+def _copy_of(module: nn.Module, training: bool) -> nn.Module:
+    """Return a module of the same class with the same children, so that whatever its forward assigns is discarded."""
     double: nn.Module = object.__new__(type(module))
     for key, value in vars(module).items():
         double.__dict__[key] = value.copy() if isinstance(value, (dict, list, set)) else value
@@ -160,7 +160,7 @@ def _double(module: nn.Module, training: bool) -> nn.Module:
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    """Within the context a forward may run: modes, buffers, attributes and random states are put back at its end."""
+    """Run a forward inside this context, and restore modes, buffers, attributes and random states afterwards."""
     attributes = [(module.__dict__, dict(module.__dict__)) for module in model.modules()]
     registered = [(module._buffers, dict(module._buffers)) for module in model.modules()]
     values = [(buffer, buffer.clone()) for buffer in model.buffers() if not (buffer.is_meta or is_lazy(buffer))]
@@ -184,7 +184,7 @@ def unchanged(model: nn.Module) -> Iterator[None]:
 
 
 def _activation_name(node: fx.Node) -> str | None:
-    """The activation that is called as a function or method, whatever its options."""
+    """Return the name of the activation that is called as a function or method, with any options."""
     if node.op == "call_method":
         return function_name(getattr(torch.Tensor, str(node.target), None))
     try:
@@ -233,7 +233,7 @@ def _changes_what_others_read(node: fx.Node, given: fx.Node) -> bool:
 
 
 def _before(node: fx.Node, module: nn.Module) -> dict[str, Any]:
-    """The affine layer that an activation follows, and what stands between."""
+    """Return the affine layer that an activation follows, and the modules in between."""
     between: list[str] = []
     before: Any = node.args[0] if node.args else node.kwargs.get("input")
     while isinstance(before, fx.Node) and len(before.users) == 1:
@@ -253,7 +253,7 @@ def _before(node: fx.Node, module: nn.Module) -> dict[str, Any]:
 
 
 def _returned(graph: fx.Graph, module: nn.Module) -> Iterator[fx.Node]:
-    """The nodes whose results a forward returns, alone, in a tuple or in a dict, in whatever shape and on whatever scale."""
+    """Return the nodes whose results a forward returns: alone, in a tuple or in a dict, in whatever shape and on whatever scale."""
     (output,) = [node for node in graph.nodes if node.op == "output"]
     pending = list(output.all_input_nodes)
     while pending:

@@ -1,4 +1,4 @@
-"""Reading and writing the levels of a model, one a block, in forward order."""
+"""Read and write the levels of a model, one per block, in forward order."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ REPORT = "_mollifier_report"  # marks the module that mollify was called with
 
 
 def groups(model: nn.Module) -> list[list[Levelled]]:
-    """The levelled modules, one list a block, in forward order.
+    """Return the modules that have a level, one list per block, in forward order.
 
-    Those that `mollify` made carry the order of their block. In networks built by hand a `MollifiedBlock` or a recurrent layer
-    governs all that is inside it, anything else itself, in the order of registration.
+    Modules that `mollify` created carry the order of their block. In networks built by hand, a `MollifiedBlock` or a recurrent layer
+    controls everything inside it, and any other module only itself, in the order of registration.
     """
     found: dict[tuple[int, int], list[Levelled]] = {}
     roots: dict[str, int] = {}
@@ -44,7 +44,7 @@ def _enclosing(name: str, places: dict[str, int]) -> int | None:
 
 
 def mollified_groups(model: nn.Module, doing: str) -> list[list[Levelled]]:
-    """The same, or a ValueError if there are none."""
+    """Return the same, or raise a ValueError if there are none."""
     found = groups(model)
     if not found:
         raise ValueError(f"{doing}: {type(model).__name__} is not mollified. Call mollifier.mollify(model) first.")
@@ -52,7 +52,7 @@ def mollified_groups(model: nn.Module, doing: str) -> list[list[Levelled]]:
 
 
 def is_mollified(model: nn.Module) -> bool:
-    """Is any part of the model mollified, at whatever level?
+    """Return whether any part of the model is mollified, at any level.
 
     >>> import mollifier, torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sigmoid(), torch.nn.Linear(4, 1))
@@ -63,7 +63,7 @@ def is_mollified(model: nn.Module) -> bool:
 
 
 def levels(model: nn.Module) -> list[float]:
-    """The level of each block, in forward order: 1 = mollified, 0 = plain.
+    """Return the level of each block, in forward order: 1 = mollified, 0 = plain.
 
     >>> import mollifier, torch
     >>> mollifier.levels(mollifier.mollify(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()), output=True))
@@ -103,7 +103,7 @@ def set_level(model: nn.Module, level: float | Sequence[float] | Tensor) -> None
 
 @contextmanager
 def frozen(model: nn.Module, seed: int = 0) -> Iterator[nn.Module]:
-    """Within the context the noise is drawn once and kept, so that the model is a function: for curvature and gradient checks.
+    """Draw the noise once and keep it within this context, so that the model is a function: for curvature and gradient checks.
 
         >>> import mollifier, torch
         >>> model = mollifier.mollify(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1)))
@@ -112,8 +112,8 @@ def frozen(model: nn.Module, seed: int = 0) -> Iterator[nn.Module]:
         ...     torch.equal(model(x), model(x))
         True
 
-    The draws belong to a seed and a shape; they do not depend on the level (common random numbers), and torch's own generator
-    is not touched. A module that is called twice in one forward with the same shape uses the same draws twice.
+    The draws depend on the seed and the shape, but not on the level (common random numbers). torch's own generator
+    is not used. A module that is called twice in one forward with the same shape uses the same draws twice.
     """
     parts = [module for group in mollified_groups(model, "frozen") for module in group]
     before = [module.frozen for module in parts]

@@ -1,7 +1,7 @@
-"""Functional activations in a forward of the user's own, mollified while that forward runs.
+"""Mollify functional activations in a user's forward while that forward runs.
 
-The user's Python code runs at every level, as it is written: its attributes, its control flow, its random numbers. Only calls such as
-``torch.tanh(x)`` or ``x.relu()`` in it are answered by us, in a `TorchFunctionMode` that is active while the method runs.
+The user's Python code runs as written at every level, with its attributes, control flow and random numbers. Only calls such as
+``torch.tanh(x)`` or ``x.relu()`` are intercepted, by a `TorchFunctionMode` that is active while the method runs.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from mollifier.activations import function_name, function_names, of_function
-from mollifier.convert._classes import KEY, Spot
+from mollifier.convert._classes import KEY, Patch
 from mollifier.convert._runs import ends_of
 from mollifier.nn import NoisyActivation
 
-# Functions that may stand between a layer and its activation, as the modules of the same names may.
-# Asked in compiled forwards: torch 2.8 traces that for a dict, not for a frozenset.
+# Functions that may come between a layer and its activation, like the modules of the same names.
+# Looked up in compiled forwards: torch 2.8 can trace that for a dict, but not for a frozenset.
 PASSING = dict.fromkeys((
     *(F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout, torch.dropout),
     *(F.batch_norm, F.layer_norm, F.group_norm, F.instance_norm, F.rms_norm, F.local_response_norm),
@@ -33,7 +33,7 @@ PASSING = dict.fromkeys((
 
 
 class Scope(TorchFunctionMode):
-    """One call of a method: answers the activations that it calls, in the order of its calls."""
+    """One call of a method: replaces the activations that the method calls, in the order of its calls."""
 
     def __init__(self, owner: nn.Module, method: str) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Scope(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         scopes = _scopes()
-        if not scopes or scopes[-1] is not self:  # somebody else is speaking: a module inside, or we ourselves
+        if not scopes or scopes[-1] is not self:  # the call comes from a module inside, or from this library itself
             return func(*args, **kwargs)
         if func in PASSING:
             return self._pass(func, args, kwargs)
@@ -70,38 +70,38 @@ class Scope(TorchFunctionMode):
                 if end.noise is not None:
                     _keep_options(end.noise, func, args, kwargs)
                 return end(below, x, plain)
-        key, holder = f"{self.method}_{number}", self.owner._modules[KEY]
-        loose = holder._modules.get("loose")  # type: ignore[union-attr]
+        key, state = f"{self.method}_{number}", self.owner._modules[KEY]
+        loose = state._modules.get("loose")  # type: ignore[union-attr]
         noise: NoisyActivation | None = loose._modules.get(key) if loose is not None else None  # type: ignore[assignment]
         if noise is None or noise.activation.name != name:
             if not torch.compiler.is_compiling():
-                self._doubt(name, key, holder)  # type: ignore[arg-type]
+                self._doubt(name, key, state)  # type: ignore[arg-type]
             return plain(x)
         _keep_options(noise, func, args, kwargs)
         return noise(x) if noise.active else noise.idle(plain(x))
 
-    def _doubt(self, name: str, key: str, holder: nn.Module) -> None:
-        """Warn once if an activation stays plain that should not: the forward does not do what mollify saw it do."""
-        known, number = cast("dict[str, tuple[str, int]]", holder.calls).get(key, ("", -1))
+    def _doubt(self, name: str, key: str, state: nn.Module) -> None:
+        """Warn once if an activation stays plain unexpectedly, because the forward does something else than `mollify` saw."""
+        known, number = cast("dict[str, tuple[str, int]]", state.calls).get(key, ("", -1))
         if known == name and (number < 0 or not ends_of(self.owner)[number].copies):
             return
         what = "its layer was not called just before it" if known == name else "mollify saw no such call there"
-        doubt(
-            holder,
+        warn_once(
+            state,
             f"{type(self.owner).__name__}.{self.method} calls {name}, and {what}: it stays plain. Give mollify an example= input "
             "that takes the same way through the forward, or leave it out with exclude=.",
         )
 
 
-def doubt(holder: nn.Module, message: str) -> None:
-    """Warn of something that is not as mollify saw it, once for each module."""
-    if not holder.__dict__.get("doubted"):
-        holder.__dict__["doubted"] = True
+def warn_once(state: nn.Module, message: str) -> None:
+    """Warn, once per module, that something differs from what `mollify` saw."""
+    if not state.__dict__.get("doubted"):
+        state.__dict__["doubted"] = True
         warnings.warn(message, RuntimeWarning, stacklevel=5)
 
 
 def _keep_options(noise: NoisyActivation, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Take over options such as a slope that the user's code has changed since."""
+    """Adopt options, such as a slope, that the user's code has changed since."""
     if len(args) < 2 and not kwargs:
         return
     found = of_function(func, args[1:], kwargs)
@@ -109,16 +109,16 @@ def _keep_options(noise: NoisyActivation, func: Any, args: tuple[Any, ...], kwar
         noise.activation = found
 
 
-class ForwardSpot(Spot):
+class ForwardPatch(Patch):
     """A module whose own methods call activations as functions."""
 
     @classmethod
     def methods_for(cls, plain: type[nn.Module]) -> dict[str, Any]:
-        """The methods that are listened to."""
-        return {name: _listened(getattr(plain, name), name) for name in listened(plain)}
+        """Return the methods that are intercepted."""
+        return {name: _intercepted(getattr(plain, name), name) for name in intercepted_methods(plain)}
 
 
-def _listened(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _intercepted(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     @wraps(method)
     def run(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if not _any_active(self._modules[KEY]) and not torch.distributed.is_initialized():  # type: ignore[arg-type]
@@ -134,13 +134,13 @@ def _listened(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     return run
 
 
-def listened(kind: type[nn.Module]) -> list[str]:
-    """The methods of a class of the user's in which an activation may be called: forward, and all that name one.
+def intercepted_methods(kind: type[nn.Module]) -> list[str]:
+    """Return the methods of a user's class that may call an activation: forward, and every method that names one.
 
     >>> class Net(nn.Module):
     ...     def encode(self, x): return torch.tanh(x)
     ...     def forward(self, x): return self.encode(x)
-    >>> sorted(listened(Net))
+    >>> sorted(intercepted_methods(Net))
     ['encode', 'forward']
     """
     words = function_names()
@@ -159,8 +159,8 @@ def _words(code: CodeType) -> set[str]:
     return set(code.co_names).union(*inside)
 
 
-def _any_active(holder: nn.Module) -> bool:
-    ends, loose = holder._modules.get("ends"), holder._modules.get("loose")
+def _any_active(state: nn.Module) -> bool:
+    ends, loose = state._modules.get("ends"), state._modules.get("loose")
     if ends is not None:
         for end in ends._modules.values():
             if end.copies or (end.noise is not None and end.noise.active):  # type: ignore[union-attr]
@@ -172,11 +172,11 @@ def _any_active(holder: nn.Module) -> bool:
     return False
 
 
-class ShieldSpot(Spot):
-    """A module inside a forward that is listened to, whose own activations are not that forward's."""
+class BoundaryPatch(Patch):
+    """A module called inside an intercepted forward, whose own activations do not belong to that forward."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        with aside():
+        with not_intercepted():
             return super().forward(*args, **kwargs)
 
 
@@ -185,7 +185,7 @@ _while_compiling: list[Scope | None] = []
 
 
 def _scopes() -> list[Scope | None]:
-    """The methods that run in this thread and are listened to; only the last one is."""
+    """The intercepted methods that run in this thread; only the innermost one is active."""
     if torch.compiler.is_compiling():
         return _while_compiling
     try:
@@ -196,8 +196,8 @@ def _scopes() -> list[Scope | None]:
 
 
 @contextmanager
-def aside() -> Iterator[None]:
-    """Within the context, nobody listens."""
+def not_intercepted() -> Iterator[None]:
+    """Intercept nothing within this context."""
     scopes = _scopes()
     scopes.append(None)
     try:

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from mollifier.convert._attach import Settings, attach
-from mollifier.convert._classes import KEY, Spot, restored_class, unswap
+from mollifier.convert._classes import KEY, Patch, restored_class, unpatch
 from mollifier.convert._levels import REPORT, levels
 from mollifier.convert._named import Excluded, Pattern
 from mollifier.convert._optimizer import add_to_optimizer, check_optimizer, remove_from_optimizer
+from mollifier.convert._patches import MollifierState
 from mollifier.convert._prepare import prepare
 from mollifier.convert._pretrained import leave_out_when_saved, saved_again
 from mollifier.convert._report import Report
-from mollifier.convert._spots import Holder
 from mollifier.functional import Noise
 from mollifier.nn import Copy, Levelled, RecurrentOptions
 from mollifier.nn._gradients import keep_gradients, release_gradients
@@ -50,37 +50,37 @@ def mollify(
         >>> mollifier.levels(model)
         [1.0]
 
-    Weights, parameter objects, names and state_dict keys stay; what is added lies under ``_mollifier`` names and is listed by
-    `added_parameters`. Print `report(model)` to see what was done and what was not.
+    Weights, parameter objects, names and state_dict keys stay. Added parameters have ``_mollifier`` in their names, and
+    `added_parameters` returns them. Print `report(model)` to see what was mollified and what was not.
 
     Args:
         model: Any module. It is changed, and returned.
-        activations: Make activations noisy (Algorithm 1)?
+        activations: Whether to make activations noisy (Algorithm 1).
         blocks: What the copy goes around. ``"auto"``: runs of [affine, (norm), (dropout), activation] in every
             `nn.Sequential`, and residual blocks. Otherwise globs on module names (``"encoder.layer.*"``; ``*`` stops at a dot, ``**``
             does not) or predicates ``(name, module) -> bool``, one or several. None: no copies.
         c: Factor on the noise.
         a: Bounds of the uniform distribution that the learned a are drawn from.
-        residual: Add the layer below to what a block computes, too. It stays at level 0, so that such a model is
-            deployed as it is: `restore` refuses to drop what it was trained with.
+        residual: Also add the layer below to the output of a block. The connection stays at level 0, so such a model is
+            deployed as it is: `restore` refuses to remove connections that the model was trained with.
         projection: How a block copies an input of another width. ``"learned"``: padded where the block is wider, through a learned
             projection where it is narrower; ``"fixed"``: there through a fixed one, see `mollifier.nn.FixedProjection`; ``"always"``:
             through a learned one in both cases. ``"auto"`` is ``"learned"``.
-        level: To start at.
-        train_noise: In train(): ``"sample"``, ``"expected"`` (deterministic training) or ``"exact"``.
-        eval_noise: In eval().
+        level: The level to start at.
+        train_noise: Noise in train(): ``"sample"``, ``"expected"`` (deterministic training) or ``"exact"``.
+        eval_noise: Noise in eval().
         recurrent: How `nn.LSTM`, `nn.GRU`, `nn.RNN` and their cells are mollified; by default gates, activations and copy, as far as
             the arguments above ask for them.
         exclude: What to leave alone: globs on module names or on the names of the report (``"forward(fc3, tanh)"``), module
             types, predicates ``(name, module) -> bool``, or functions such as `torch.sigmoid`, one or several.
-        output: Mollify the activation whose result the model returns, too? By default it stays as it is, with the layer before it.
+        output: Whether to mollify the activation whose result the model returns, too. By default it stays plain, with the layer before it.
         example: An input (tensor, tuple of arguments or dict of keywords) to run the model on once, so that every shape, the
-            number of a and the forward order are known and not only read from the structure.
-        optimizer: Of this model, made before: what is added is put into it, as a group with the first group's settings and no
-            weight decay. `restore` takes it out again.
+            number of a and the forward order are observed instead of inferred from the structure.
+        optimizer: An existing optimiser of this model. The added parameters become a group of it, with the first group's settings and no
+            weight decay. `restore` removes them again.
 
     Raises:
-        ValueError: With all that is wrong; the model is unchanged then.
+        ValueError: Lists everything that is wrong. The model is then unchanged.
     """
     settings = Settings(c, a, residual, projection, level, train_noise, eval_noise, recurrent)
     planner, made, found = prepare(model, settings, activations, blocks, exclude, output, example)
@@ -94,7 +94,7 @@ def mollify(
 
 
 def plan(model: nn.Module, **options: Any) -> Report:
-    """Tell what `mollify` would do with these options, and leave the model, and the random numbers, as they are.
+    """Return what `mollify` would do with these options, without changing the model or the random state.
 
         >>> import mollifier, torch
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
@@ -109,7 +109,7 @@ def plan(model: nn.Module, **options: Any) -> Report:
 
     Args:
         model: Any module.
-        **options: Those of `mollify`.
+        **options: The options of `mollify`.
 
     Raises:
         ValueError: As `mollify` does.
@@ -121,7 +121,7 @@ def plan(model: nn.Module, **options: Any) -> Report:
 
 
 def restore(model: nn.Module, *, force: bool = False, optimizer: Optimizer | None = None) -> nn.Module:
-    """The plain network again, in place: same classes, keys, parameters and attributes as if it had never been mollified.
+    """Restore the plain network in place: the same classes, keys, parameters and attributes as if it had never been mollified.
 
         >>> import mollifier, torch
         >>> model = mollifier.mollify(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1)))
@@ -135,15 +135,15 @@ def restore(model: nn.Module, *, force: bool = False, optimizer: Optimizer | Non
 
     Args:
         model: A model that `mollify` converted.
-        force: Also while a level is above 0, or with residual connections that the plain network does not have.
-        optimizer: Of this model: the added parameters and their state are taken out of it, so that its state_dict loads into an
+        force: Restore even while a level is above 0, or with residual connections that the plain network does not have.
+        optimizer: The optimiser of this model. The added parameters and their state are removed from it, so that its state_dict loads into an
             optimiser of the plain network.
 
     Raises:
-        ValueError: If it was not converted, or would not compute what was trained. Nothing is changed then.
+        ValueError: If the model was not converted, or the plain network would not compute what was trained. Nothing is changed then.
     """
-    spots = [m for m in model.modules() if isinstance(m, Spot) or _has_holder(m) or REPORT in m.__dict__]
-    if not spots:
+    patched = [m for m in model.modules() if isinstance(m, Patch) or _has_state(m) or REPORT in m.__dict__]
+    if not patched:
         raise ValueError(f"restore: {type(model).__name__} was not mollified by mollify(): it is what it was already")
     if not force:
         present = levels(model)
@@ -157,9 +157,9 @@ def restore(model: nn.Module, *, force: bool = False, optimizer: Optimizer | Non
                 "restore: the model was mollified with residual=True and trained with these connections; the plain network does not "
                 "have them. Deploy it as it is (at level 0 it draws no noise), or restore(model, force=True)."
             )
-    kinds = [restored_class(module) if isinstance(module, Spot) else type(module) for module in spots]
+    kinds = [restored_class(module) if isinstance(module, Patch) else type(module) for module in patched]
     if None in kinds:
-        name = type(spots[kinds.index(None)]).__name__
+        name = type(patched[kinds.index(None)]).__name__
         raise ValueError(
             f"restore: the class of a module was changed after mollify, to {name}, in a way that cannot be taken apart. "
             "Undo that first, and restore after."
@@ -168,18 +168,18 @@ def restore(model: nn.Module, *, force: bool = False, optimizer: Optimizer | Non
     remove_from_optimizer(optimizer, added_parameters(model))
     release_gradients(model)
     saved_again(model)
-    for module, kind in zip(spots, kinds, strict=True):
-        unswap(module, kind)
+    for module, kind in zip(patched, kinds, strict=True):
+        unpatch(module, kind)
     return model
 
 
-def _has_holder(module: nn.Module) -> bool:
+def _has_state(module: nn.Module) -> bool:
     # (recurrent modules that were built mollified by hand keep what they have under the same name)
-    return isinstance(module._modules.get(KEY), Holder)
+    return isinstance(module._modules.get(KEY), MollifierState)
 
 
 def added_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """The parameters that mollification added (a, projections), for an optimiser that was made before it.
+    """Return the parameters that mollification added (a, projections), for an optimiser that was created before.
 
     >>> import mollifier, torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
@@ -191,7 +191,7 @@ def added_parameters(model: nn.Module) -> list[nn.Parameter]:
 
 
 def plain_state_dict(model: nn.Module) -> dict[str, Tensor]:
-    """The state_dict that the plain network loads strictly, at any level.
+    """Return the state_dict of the plain network, which loads strictly into it, at any level.
 
     >>> import mollifier, torch
     >>> model = mollifier.mollify(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1)))

@@ -1,4 +1,4 @@
-"""What the user names: blocks, and what is to be left alone."""
+"""Resolve what the user names: blocks, and what to leave alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Excluded = str | type[nn.Module] | Callable[..., Any]
 
 
 def named_blocks(model: nn.Module, blocks: Pattern | Iterable[Pattern] | None) -> set[str]:
-    """The paths that the patterns match; a ValueError if one matches nothing, or what it matches can't be a block."""
+    """Return the paths that the patterns match, or raise a ValueError if one matches nothing or something that cannot be a block."""
     patterns = _several(blocks)
     modules = {name: module for name, module in model.named_modules() if name}
     found: set[str] = set()
@@ -44,7 +44,7 @@ def named_blocks(model: nn.Module, blocks: Pattern | Iterable[Pattern] | None) -
 
 
 class Exclude:
-    """What is to be left alone: modules with all that is in them, and activations that are called as functions.
+    """What to leave alone: modules with everything inside them, and activations that are called as functions.
 
     >>> exclude = Exclude(nn.Sequential(nn.Linear(2, 2), nn.Tanh()), [nn.Tanh])
     >>> exclude.module("0"), exclude.module("1")
@@ -77,7 +77,7 @@ class Exclude:
         return path in self._excluded
 
     def call(self, name: str, function: Activation | None) -> bool:
-        """Is an activation that is called as a function to be left alone? ``name`` is as the report has it."""
+        """Return whether to leave alone an activation that is called as a function; ``name`` is its name in the report."""
         hit = False
         for pattern, regex, wanted in self._calls:
             if (regex is not None and regex.fullmatch(name)) or (function is not None and wanted == function.name):
@@ -86,7 +86,7 @@ class Exclude:
         return hit
 
     def check(self) -> None:
-        """Raise a ValueError if something that was named is not there, once all is planned."""
+        """Raise a ValueError if something that was named does not exist; called when the plan is complete."""
         if self._unused:
             missing = [f"exclude={each!r} matches nothing.{_close(each, self._modules)}" for each in self._unused]
             raise ValueError("mollify: " + "; ".join(missing))
@@ -104,6 +104,6 @@ def _close(pattern: object, names: Iterable[str]) -> str:
 
 
 def _regex(pattern: str) -> str:
-    """A glob on dotted names as a regular expression: * and ? stop at a dot, ** does not."""
+    """Translate a glob on dotted names to a regular expression: * and ? stop at a dot, ** does not."""
     wild = {"**": ".*", "*": "[^.]*", "?": "[^.]"}
     return "".join(wild.get(part, re.escape(part)) for part in re.split(r"(\*\*|\*|\?)", pattern))

@@ -1,4 +1,4 @@
-"""The optimiser's side of mollify and restore: the added parameters go in, and come out with their state."""
+"""Add the added parameters to an optimiser, and remove them again with their state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_optimizer(model: nn.Module, optimizer: Optimizer | None, doing: str) -
 
 
 def add_to_optimizer(model: nn.Module, optimizer: Optimizer | None, added: Iterable[nn.Parameter]) -> None:
-    """Put the added parameters into a group of their own, with the settings of the first group and no weight decay."""
+    """Put the added parameters into a separate group, with the settings of the first group and no weight decay."""
     if optimizer is None:
         return
     known = {parameter for group in optimizer.param_groups for parameter in group["params"]}
@@ -44,7 +44,7 @@ def add_to_optimizer(model: nn.Module, optimizer: Optimizer | None, added: Itera
 
 
 def remove_from_optimizer(optimizer: Optimizer | None, added: Iterable[nn.Parameter]) -> None:
-    """Take the added parameters and their state out, so that the optimiser is one of the plain model again."""
+    """Remove the added parameters and their state, so that the optimiser is that of the plain model again."""
     if optimizer is None:
         return
     ours = set(added)
@@ -54,7 +54,7 @@ def remove_from_optimizer(optimizer: Optimizer | None, added: Iterable[nn.Parame
         for key in ("params", "param_names"):
             if key in group:
                 group[key][:] = [value for value, stay in zip(group[key], stays, strict=True) if stay]
-        if group["params"] or all(stays):  # (a group that was empty before is not ours)
+        if group["params"] or all(stays):  # (a group that was empty before was not added by us)
             kept.append(group)
     optimizer.param_groups[:] = kept
     for parameter in ours:

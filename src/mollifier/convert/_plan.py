@@ -1,4 +1,4 @@
-"""Finding what to mollify. Nothing is changed here: a model that cannot be converted is left as it was."""
+"""Find what to mollify. Nothing is changed here, so a model that cannot be converted stays as it was."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch import nn
 from mollifier.activations import activation, of_module
 from mollifier.convert import _reasons as reasons, _structure as structure
 from mollifier.convert._blocks import Block, Noisy, join
-from mollifier.convert._forward import Call, Found, discover
+from mollifier.convert._forward import Call, ForwardSummary, trace_forward
 from mollifier.convert._named import Exclude
 from mollifier.convert._report import Skipped
-from mollifier.convert._shapes import Seen, seen_width
+from mollifier.convert._shapes import CallRecord, recorded_width
 from mollifier.convert._source import function_attributes, functional_calls, returned_children
 from mollifier.convert._structure import Width, affine_width
 from mollifier.nn import Levelled, MollifiedBlock
@@ -21,18 +21,18 @@ from mollifier.nn.recurrent import CellForward, RecurrentForward
 
 @dataclass
 class Planner:
-    """Walks a model in forward order and collects the blocks.
+    """Walk a model in forward order and collect the blocks.
 
     Attributes:
         model: The model.
         activations: Make activations noisy?
         auto: Find runs and residual blocks?
         named: Paths of the modules named as blocks.
-        exclude: What the user wants to have left alone.
+        exclude: What the user wants to leave alone.
         seen: What an example showed, by module name; empty without one.
         recorded: What an example showed of forwards, likewise.
         blocks: What was found.
-        skipped: What was left, and why.
+        skipped: What was left alone, and why.
         heard: By module, the functional activations of its methods, whatever becomes of them: key and name.
         plain: Activation modules that are left alone at one of their places at least.
         inside: Modules with a forward that is known, and children that it calls which may compute activations of their own.
@@ -43,8 +43,8 @@ class Planner:
     auto: bool
     named: set[str]
     exclude: Exclude
-    seen: dict[str, Seen]
-    recorded: dict[str, Found]
+    seen: dict[str, CallRecord]
+    recorded: dict[str, ForwardSummary]
     blocks: list[Block] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     heard: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -59,14 +59,14 @@ class Planner:
         before: Width | None = None,
         output: bool = False,
     ) -> None:
-        """Plan one module and what is in it.
+        """Plan one module and everything inside it.
 
         Args:
             module: The module.
             path: Its name in the model.
             block: The block that it is in, if it is in one.
             before: Width of the layer before it.
-            output: Is what it returns what the model returns? Then its last activation stays as it is.
+            output: Whether the model returns what this module returns. Its last activation then stays plain.
         """
         if isinstance(module, (Levelled, MollifiedBlock, RecurrentForward, CellForward)):
             self._skip(path, module, reasons.BY_HAND)
@@ -90,17 +90,19 @@ class Planner:
             self._custom(module, path, block, output)
 
     def in_order(self) -> list[Block]:
-        """The blocks in forward order: as an example called them, else as they were found."""
+        """Return the blocks in forward order: as an example called them, or else as they were found."""
         if not self.seen:
             return self.blocks
         order: list[tuple[float, int]] = []
         last = 0.0
         for number, block in enumerate(self.blocks):
             first = self.seen.get(block.path)
-            if block.members:  # a run is where its activation is, if that stands nowhere else, or its layer
+            if (
+                block.members
+            ):  # a run is placed where its activation is, if that is used once, or else where its layer is
                 alone = block.end != block.path and block.end in self.seen and len(self.seen[block.end].inputs) == 1
                 first = self.seen.get(block.end if alone else block.members[0])
-            # what is called as a function has no time of its own: it keeps its place behind what was found before it
+            # a function call has no recorded time, so it keeps its place after whatever was found before it
             last = first.first if first is not None and (block.members or not block.label) else last
             order.append((last, number))
         return [self.blocks[number] for _, number in sorted(order)]
@@ -115,12 +117,12 @@ class Planner:
 
     def _named_width(self, path: str, module: nn.Module) -> Width:
         if path in self.seen:
-            return seen_width(path, module, self.seen[path])
+            return recorded_width(path, module, self.seen[path])
         known = structure.residual_width(module) or structure.chain_width(module)
         return known or Width(None, None, structure.unit_dim_of(module))
 
     def _is_leaf(self, module: nn.Module, path: str, block: Block | None, before: Width | None, output: bool) -> bool:
-        """Plan or skip a module that there is nothing to look into; False for all others."""
+        """Plan or skip a module without children; return False for all others."""
         try:
             found = of_module(module)
         except ValueError as error:
@@ -144,19 +146,19 @@ class Planner:
             reason = reasons.NO_COPY if block is None else ""
         elif type(module) in structure.NO_TANGENT:
             reason = structure.NO_TANGENT[type(module)] if self.activations else ""
-        elif structure.is_strange(module) and not structure.is_shortcut(path.rpartition(".")[2]):
+        elif structure.is_unknown(module) and not structure.is_shortcut(path.rpartition(".")[2]):
             reason = reasons.UNKNOWN if self.activations else None
         if reason:
             self._skip(path, module, reason)
         return reason is not None
 
     def _recurrent(self, module: nn.Module, path: str) -> None:
-        """One block per layer: recurrent layers bring their own copy, also where they were named."""
+        """Plan one block per layer: recurrent layers have their own copy, even if they were named as blocks."""
         for layer, width in enumerate(structure.recurrent_widths(module)):
             self._open(Block(path, "recurrent", width, layer=layer))
 
     def _units(self, path: str, block: Block | None, before: Width | None) -> tuple[int, int]:
-        """How many a an activation gets, and where: by its example, by the layer before it, or one for all."""
+        """Return how many a an activation gets, and along which dimension: from the example, from the layer before it, or one for all."""
         if path in self.seen:
             return self.seen[path].units() or 1, self.seen[path].unit_dim
         if before is not None and before.out_units is not None:
@@ -167,7 +169,7 @@ class Planner:
         return 1, -1
 
     def _sequential(self, module: nn.Module, path: str, block: Block | None, output: bool) -> None:
-        # (named_children would leave out a layer that stands there twice, and shift the places of the rest)
+        # (named_children would leave out a layer that is used twice, and shift the places of the rest)
         names = [name for name, child in module._modules.items() if child is not None]
         children = [child for child in module._modules.values() if child is not None]
         runs = structure.runs(children) if self.auto and block is None else {}
@@ -192,7 +194,7 @@ class Planner:
             index += 1
 
     def _run(self, path: str, label: str, members: tuple[str, ...], act: nn.Module | Call, end: str) -> Block:
-        """Plan a layer, what stands between, and the activation at the end: a module, or a function that is called."""
+        """Plan a layer, the modules in between, and the activation at the end, which is a module or a function call."""
         width = affine_width(self.model.get_submodule(members[0]))
         found = of_module(act) if isinstance(act, nn.Module) else act.function
         assert found is not None
@@ -206,12 +208,12 @@ class Planner:
         return home
 
     def _custom(self, module: nn.Module, path: str, block: Block | None, output: bool) -> None:
-        """Plan a module with a forward of its own: by what it does, where that can be seen, else child by child."""
+        """Plan a module with its own forward: by what the forward does if that can be traced, or else child by child."""
         why = reasons.NO_LAYERS
         if structure.has_own_forward(module):
-            found: Found | None
+            found: ForwardSummary | None
             try:
-                found = discover(module)
+                found = trace_forward(module)
             except Exception as error:  # torch.fx raises whatever the user's code raises when it meets a proxy
                 why = reasons.not_seen(error)
                 found = self.recorded.get(path)
@@ -233,10 +235,10 @@ class Planner:
 
 @dataclass
 class _Forward:
-    """Plans one module whose own forward is known."""
+    """Plan one module whose own forward is known."""
 
     planner: Planner
-    found: Found
+    found: ForwardSummary
     module: nn.Module
     path: str
     block: Block | None
@@ -248,7 +250,7 @@ class _Forward:
         runs = {id(call) for call in calls if self._is_run(call)}
         self.done |= {member for call in calls if id(call) in runs for member in (call.layer, *call.between)}
         known: dict[tuple[str, str], Block] = {}
-        self.planner.heard[self.path] = {call.key: _spoken(call) for call in calls if call.key}
+        self.planner.heard[self.path] = {call.key: _called_name(call) for call in calls if call.key}
         called = {step if isinstance(step, str) else step.module for step in self.found.steps if not _is_function(step)}
         for name in sorted(called):
             if structure.may_call_activations(self.module.get_submodule(name)):
@@ -277,7 +279,7 @@ class _Forward:
         return not any(map(planner.exclude.module, paths))
 
     def _left(self, call: Call) -> str:
-        """Why the activation is the user's own, if it is."""
+        """Return why the activation stays plain, or None."""
         if self.output and call.returned and self.block is None:
             return reasons.OUTPUT
         name = join(self.path, f"forward({call.label})")
@@ -305,7 +307,7 @@ class _Forward:
         planner.walk(child, path, self.block, output=returned)
 
     def _module(self, call: Call, shared: bool) -> None:
-        """An activation module at the end of no run: it has one noise, however often it is called."""
+        """Plan an activation module that ends no run. It has one noise, however often it is called."""
         path = join(self.path, call.module)
         child = self.module.get_submodule(call.module)
         left = self._left(call)
@@ -318,7 +320,7 @@ class _Forward:
         self.done.add(call.module)
 
     def _planned(self, path: str) -> bool:
-        """Has this activation module noise of its own already, beside what it has at the ends of runs?"""
+        """Return whether this activation module already has its own noise, in addition to that at the ends of runs."""
         return any(noisy.path == path for block in self.planner.blocks if not block.end for noisy in block.noisy)
 
     def _function(self, call: Call) -> None:
@@ -343,5 +345,5 @@ def _is_function(step: Call | str) -> bool:
     return isinstance(step, Call) and bool(step.key)
 
 
-def _spoken(call: Call) -> str:
+def _called_name(call: Call) -> str:
     return call.function.name if call.function is not None else call.module

@@ -1,4 +1,4 @@
-"""All that mollify does before it changes anything: refuse, look, plan, and make what will be attached."""
+"""Everything that `mollify` does before it changes the model: check, trace, plan, and create the parts to attach."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Literal
 from torch import nn
 
 from mollifier.convert._attach import Parts, Settings, make
-from mollifier.convert._classes import Spot
+from mollifier.convert._classes import Patch
 from mollifier.convert._levels import REPORT
 from mollifier.convert._named import Exclude, Excluded, Pattern, named_blocks
 from mollifier.convert._plan import Planner
 from mollifier.convert._report import Report
-from mollifier.convert._shapes import watch
+from mollifier.convert._shapes import record_calls
 from mollifier.nn import RecurrentOptions
 
 WRAPPERS = {
@@ -36,15 +36,15 @@ def prepare(
     output: bool = False,
     example: Any = None,
 ) -> tuple[Planner, list[Parts], Report]:
-    """The plan, the parts that it asks for, and the report. The model is not touched.
+    """Return the plan, the parts that it asks for, and the report, without touching the model.
 
     Raises:
-        ValueError: With all that is wrong.
+        ValueError: Lists everything that is wrong.
     """
     _refuse(model)
     auto = isinstance(blocks, str) and blocks == "auto"
     named = set() if auto else named_blocks(model, blocks)
-    seen, recorded = ({}, {}) if example is None else watch(model, example)
+    seen, recorded = ({}, {}) if example is None else record_calls(model, example)
     planner = Planner(model, activations, auto, named, Exclude(model, exclude), seen, recorded)
     planner.walk(model, output=not output)
     planner.exclude.check()
@@ -62,7 +62,7 @@ def _refuse(model: nn.Module) -> None:
     advice = next((WRAPPERS[kind.__name__] for kind in type(model).__mro__ if kind.__name__ in WRAPPERS), None)
     if advice is not None:
         raise ValueError(f"mollify: the model is wrapped in {type(model).__name__}: {advice}")
-    if any(isinstance(module, Spot) or REPORT in module.__dict__ for module in model.modules()):
+    if any(isinstance(module, Patch) or REPORT in module.__dict__ for module in model.modules()):
         raise ValueError(
             "mollify: the model is mollified already. Use set_level to change its levels, or restore it first."
         )

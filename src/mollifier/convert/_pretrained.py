@@ -10,7 +10,7 @@ IGNORED = "_keys_to_ignore_on_save"  # transformers' own set of keys that save_p
 
 
 def leave_out_when_saved(model: nn.Module) -> None:
-    """Add the keys of what was added to the set of keys that are not saved, in models that have one."""
+    """Add the keys of the added parameters to the set of keys that are not saved, in models that have such a set."""
     for module in model.modules():
         if isinstance(ignored := module.__dict__.get(IGNORED), set):
             ignored.update(key for key in module.state_dict() if KEY in key.split("."))

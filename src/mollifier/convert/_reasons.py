@@ -1,4 +1,4 @@
-"""Why something was left as it is, in the words of the report."""
+"""The reasons that the report gives for leaving something alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOTHING_FOLLOWS = "no activation follows it"
 
 
 def not_seen(error: Exception) -> str:
-    """A forward that torch.fx could not look at."""
+    """Return the reason for a forward that torch.fx could not trace."""
     first = (str(error).splitlines() or [""])[0][:120]
     return (
         f"its place is not known, since the forward cannot be traced ({type(error).__name__}: {first}): "
@@ -31,7 +31,7 @@ def not_seen(error: Exception) -> str:
 
 
 def layer(after: Sequence[nn.Module], output: bool) -> str:
-    """Why the copy does not go past a layer of a Sequential: by what stands after it."""
+    """Return why a layer of a Sequential has no copy, from the module that follows it."""
     for module in after:
         if type(module) in structure.NO_TANGENT:
             return f"{type(module).__name__} follows it: {structure.NO_TANGENT[type(module)]}"
@@ -46,7 +46,7 @@ def layer(after: Sequence[nn.Module], output: bool) -> str:
 
 
 def layer_before(follower: str | None) -> str:
-    """The same, in a forward of the user's own; ``follower`` is what takes its output."""
+    """Return the same for a layer in a user's forward; ``follower`` is what takes its output."""
     if not follower:
         return NOTHING_FOLLOWS
     if " and " in follower:

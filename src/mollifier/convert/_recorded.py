@@ -1,4 +1,4 @@
-"""What a module's own forward does, seen on an example: for forwards that torch.fx cannot look at, such as those with a loop over data."""
+"""Find out what a module's own forward does by running an example, for forwards that torch.fx cannot trace, such as loops over data."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from mollifier.activations import function_name, of_function
-from mollifier.convert._forward import Call, Found
-from mollifier.convert._live import PASSING, listened
+from mollifier.convert._forward import Call, ForwardSummary
+from mollifier.convert._live import PASSING, intercepted_methods
 from mollifier.convert._structure import BETWEEN, affine_width, has_tangent, is_arithmetic
 
 _IN_PLACE = "it works in place, in a forward that cannot be traced: make it out of place"
@@ -27,15 +27,15 @@ class _Trail:
 
 @dataclass
 class _Running:
-    """A forward that runs: what it did so far, and the results of its activations and children."""
+    """A running forward: what it has done so far, and the results of its activations and children."""
 
     path: str
-    found: Found = field(default_factory=Found)
+    found: ForwardSummary = field(default_factory=ForwardSummary)
     results: list[tuple[Tensor, Call | str]] = field(default_factory=list)
 
 
 class Recorder(TorchFunctionMode):
-    """Notes which activations follow which layers in every forward that runs; told of modules by hooks.
+    """Record which activations follow which layers in every forward that runs; hooks report the modules.
 
     Attributes:
         found: What the first call of each module's forward did, by the module's name.
@@ -43,19 +43,19 @@ class Recorder(TorchFunctionMode):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.found: dict[str, Found] = {}
+        self.found: dict[str, ForwardSummary] = {}
         self._names = {module: name for name, module in model.named_modules()}
         self._codes: dict[CodeType, str] = {}
         self._speakers: set[str] = set()  # modules that may call activations in methods of their own
         for module, path in self._names.items():
-            methods = {getattr(type(module), name).__code__: name for name in listened(type(module))}
+            methods = {getattr(type(module), name).__code__: name for name in intercepted_methods(type(module))}
             self._codes |= methods
             if methods:
                 self._speakers.add(path)
         self._constant = {id(each) for each in (*model.parameters(), *model.buffers())}
         self._stack: list[_Running] = []
         self._counts: dict[FrameType, int] = {}
-        self._trails: dict[int, tuple[Tensor, _Trail]] = {}  # the tensor is kept, so that its id stays its own
+        self._trails: dict[int, tuple[Tensor, _Trail]] = {}  # the tensor is kept alive, so that its id stays unique
 
     def enter(self, module: nn.Module) -> None:
         """A module's forward begins."""

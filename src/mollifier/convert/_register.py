@@ -1,4 +1,4 @@
-"""Opening the tables: activations and residual blocks of the user's own."""
+"""Register the user's own activations and residual blocks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def register(
     tangent: tuple[float, float] | None = None,
     kind: Literal["activation", "block"] = "activation",
 ) -> Any:
-    """Teach mollify an activation, or a class of residual blocks.
+    """Register an activation, or a class of residual blocks, so that `mollify` recognises it.
 
         >>> import mollifier, torch
         >>> @mollifier.register
@@ -37,9 +37,9 @@ def register(
         >>> mollifier.report(mollifier.mollify(net)).blocks[0].activations
         ['Squareplus (2 a)']
 
-    A function is found where it is called in a forward or kept as an attribute; a module type wherever one of its instances
-    stands. What `register` returns is what must be called: use it as a decorator. A model that was pickled needs the same registration
-    before it is loaded.
+    A function is recognised where a forward calls it or a module keeps it as an attribute, and a module type wherever an instance of it
+    is used. Only calls of the function that `register` returns are recognised, so use it as a decorator. A pickled model needs the same
+    registration before it is loaded.
 
     Args:
         target: The function, elementwise and not in place; or the module type, with its function in ``f``; or,
@@ -93,8 +93,8 @@ def _add(
 
 
 def _is_elementwise(f: Function) -> bool:
-    """Does it give each number what it gives it alone?"""
-    # in no order, for cummax and the like
+    """Return whether the function maps each number independently of the others."""
+    # unsorted, to detect cummax and the like
     numbers = torch.tensor([[0.3, -1.0, 0.8], [-0.2, 1.0, -0.6]], dtype=torch.float64)
     out = f(numbers.clone())
     if not isinstance(out, Tensor) or out.shape != numbers.shape:

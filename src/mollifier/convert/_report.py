@@ -1,4 +1,4 @@
-"""What mollify did, and what it did not and why."""
+"""The report: what `mollify` did, what it left alone, and why."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mollifier.convert._levels import REPORT, groups
 
 @dataclass
 class Row:
-    """One block: what one level governs.
+    """One block, which one level controls.
 
     Attributes:
         name: Where it is: a module, or ``sequential[first:last]`` for a run.
@@ -46,7 +46,7 @@ class Skipped:
 
 @dataclass
 class Report:
-    """Blocks in forward order, and what was skipped. ``print`` it: rows that differ in a number of their names alone are one line.
+    """The blocks in forward order, and what was left alone. When printed, rows that differ only by a number in their name share one line.
 
     >>> import mollifier, torch
     >>> model = mollifier.mollify(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)))
@@ -80,7 +80,7 @@ class Report:
 
 
 def grouped(names: Sequence[str], rest: Sequence[tuple[str, ...]]) -> list[tuple[list[int], str, tuple[str, ...]]]:
-    """Rows with the rest the same, whose names differ only in numbers that run through all combinations, as one row.
+    """Merge rows that are equal except for numbers in their names, if these numbers run through all combinations.
 
     >>> grouped(["h.0.mlp", "h.1.mlp", "head"], [("run",), ("run",), ("run",)])
     [([0, 1], 'h.{0..1}.mlp', ('run',)), ([2], 'head', ('run',))]
@@ -101,7 +101,7 @@ Numbered = tuple[int, tuple[int, ...]]  # the place of a row, and the numbers in
 
 
 def _whole(rows: list[Numbered]) -> list[list[Numbered]]:
-    """Rows in as few parts as possible, in each of which the numbers run through all combinations."""
+    """Split rows into as few parts as possible, so that the numbers in each run through all combinations."""
     columns = [sorted(set(column)) for column in zip(*(numbers for _, numbers in rows), strict=True)]
     if sorted(numbers for _, numbers in rows) == sorted(product(*columns)):
         return [rows]
@@ -140,7 +140,7 @@ def _line(cells: tuple[str, ...], widths: list[int]) -> str:
 
 
 def report(model: nn.Module) -> Report:
-    """What `mollify` did to this model, block by block in forward order, and what it left alone and why.
+    """Return what `mollify` did to this model, block by block in forward order, and what it left alone and why.
 
     >>> import mollifier, torch
     >>> model = mollifier.mollify(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1)))

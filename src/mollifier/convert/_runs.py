@@ -1,8 +1,8 @@
-"""Runs: a layer, what stands between, and an activation; and the copy past them, however they are called.
+"""Runs: a layer, optional modules in between, and an activation, with a copy around them that works however they are called.
 
-The modules of a run may be called by their container, one by one, in a slice of it, or by a forward of the user's own. So none
-of them relies on who calls it: the layer remembers what it took and gave, what stands between follows it, and the activation at the end
-finds out whether what it is given came that way.
+The modules of a run may be called by their container, one by one, in a slice of it, or by the user's own forward. They therefore do not rely
+on their caller: the layer remembers its input and output, the modules in between pass the record on, and the activation at the end
+checks whether its input came that way.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from mollifier.nn._fused import close
 from mollifier.nn.block import check_unchanged, version
 
 
-class Run:
-    """The trail of a run: what its layer took, and what its last module gave. One per layer and thread.
+class RunRecord:
+    """The record of a run: the input of its layer and the output of its last module. One per layer and thread.
 
-    >>> run, below, out = Run(), torch.zeros(2), torch.ones(2)
+    >>> run, below, out = RunRecord(), torch.zeros(2), torch.ones(2)
     >>> run.begin(below, out)
     >>> run.finish(torch.ones(2)) is None, run.finish(out) is below, run.finish(out) is None
     (True, True, True)
     """
 
     def __init__(self) -> None:
-        self.ends: list[End] = []
+        self.ends: list[RunEnd] = []
         self._trails: dict[int, tuple[Tensor, int | None, Tensor]] = {}
 
     @property
@@ -39,17 +39,17 @@ class Run:
         return self.ends[0].copies if len(self.ends) == 1 else any(end.copies for end in self.ends)
 
     def begin(self, below: Tensor, out: Tensor, before: int | None = None) -> None:
-        """The layer took ``below``, of this version, and gave ``out``."""
+        """Record that the layer took ``below``, of this version, and returned ``out``."""
         self._trails[_thread()] = (below, before, out)
 
     def follow(self, given: Tensor, out: Tensor) -> None:
-        """Something that stands between layer and activation took ``given`` and gave ``out``."""
+        """Record that a module between layer and activation took ``given`` and returned ``out``."""
         trail = self._trails.get(_thread())
         if trail is not None and _same(trail[2], given):
             self._trails[_thread()] = (*trail[:2], out)
 
     def finish(self, given: Tensor) -> Tensor | None:
-        """What the layer took, if ``given`` is what came of it; the trail ends there."""
+        """Return the input of the layer, if ``given`` is the result of the run so far, and end the record."""
         trail = self._trails.get(_thread())
         if trail is None or not _same(trail[2], given):
             return None
@@ -58,11 +58,11 @@ class Run:
         return trail[0]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"ends": self.ends, "_trails": {}}  # a copy, or one in a file, is not in the middle of a forward
+        return {"ends": self.ends, "_trails": {}}  # a copied or unpickled record is not in the middle of a forward
 
 
 def _same(out: Tensor, given: Tensor) -> bool:
-    """Is ``given`` what a module gave, also where a full backward hook put a tensor of its own in the place of it?"""
+    """Return whether ``given`` is the module's output, even if a full backward hook has replaced the tensor object."""
     if out is given:
         return True
     if torch.compiler.is_compiling() or not isinstance(given, Tensor):
@@ -79,7 +79,7 @@ def _thread() -> int:
     return 0 if torch.compiler.is_compiling() else threading.get_ident()
 
 
-class End(nn.Module):
+class RunEnd(nn.Module):
     """The end of a run: its noisy activation and its copy.
 
     Attributes:
@@ -89,26 +89,26 @@ class End(nn.Module):
         run: The trail that leads here.
     """
 
-    def __init__(self, noise: NoisyActivation | None, copy: Copy, function: str, run: Run) -> None:
+    def __init__(self, noise: NoisyActivation | None, copy: Copy, function: str, run: RunRecord) -> None:
         super().__init__()
         self.noise, self.copy, self.function, self.run = noise, copy, function, run
         run.ends.append(self)
 
     @property
     def copies(self) -> bool:
-        """Does it copy at the present level, or take part in a graph that is to have all parameters in it?"""
+        """Return whether it copies at the current level, or must be part of a graph that contains all parameters."""
         copy: Copy = self._modules["copy"]  # type: ignore[assignment]
         return copy.active or copy.residual or torch.distributed.is_initialized()
 
     def forward(self, below: Tensor, x: Tensor, plain: Callable[[Tensor], Tensor]) -> Tensor:
-        """The activation of x, mixed with what was below the layer."""
+        """Return the activation of x, mixed with the input of the layer."""
         return close(self.noise, self.copy, below, x, plain)
 
 
-def ends_of(module: nn.Module) -> list[End]:
+def ends_of(module: nn.Module) -> list[RunEnd]:
     """The runs that end in this module."""
-    holder = module._modules.get(KEY)
-    ends = holder._modules.get("ends") if holder is not None else None
+    state = module._modules.get(KEY)
+    ends = state._modules.get("ends") if state is not None else None
     return [] if ends is None else list(ends._modules.values())  # type: ignore[arg-type]
 
 
@@ -116,8 +116,8 @@ RUNS = f"{OURS}runs"  # in the __dict__ of a member: the runs that it is part of
 
 
 def called(layer: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a layer that begins a run, and remember what it took."""
-    run: Run = layer.__dict__[RUNS][0]
+    """Call a layer that begins a run, and remember its input."""
+    run: RunRecord = layer.__dict__[RUNS][0]
     if not run.active:
         return forward(*args, **kwargs)
     below = args[0] if args else kwargs["input"]
@@ -128,7 +128,7 @@ def called(layer: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...],
 
 
 def followed(between: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a module that stands between the layer and the activation of one run or several."""
+    """Call a module between the layer and the activation of one or several runs."""
     out = forward(*args, **kwargs)
     given = args[0] if args else kwargs["input"]
     for run in between.__dict__[RUNS]:

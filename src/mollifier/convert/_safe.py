@@ -1,8 +1,8 @@
-"""Whole mollified models from files, with ``torch.load(..., weights_only=True)``.
+"""Load whole mollified models with ``torch.load(..., weights_only=True)``.
 
-torch calls nothing from such a file but what is on a list. On it we put what a mollified model of torch's own layers is made of: our modules,
-the report, and the layers of ``torch.nn``. Making one of these runs no code that the file brings along. Classes of
-the user's own are not ours to trust: ``torch.serialization.add_safe_globals([TheirClass])`` is for their owner to call.
+torch calls only functions and classes on its list of safe globals. We add what a mollified model of torch's own layers consists of: our modules,
+the report, and the layers of ``torch.nn``. Creating one of these runs no code from the file. Users add their own classes with
+``torch.serialization.add_safe_globals([TheirClass])``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.serialization import add_safe_globals, get_safe_globals
 
 
 def register_safe_globals(*others: Callable[..., Any]) -> None:
-    """Put our own classes, the layers of torch.nn and these others on the list.
+    """Add our own classes, the layers of torch.nn and the given ones to the list of safe globals.
 
     >>> import io, torch, mollifier
     >>> model = mollifier.mollify(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1)))
@@ -38,6 +38,6 @@ def _layers(kind: type[nn.Module]) -> Iterator[type[nn.Module]]:
 
 
 def allow_like(kind: type[nn.Module], plain: type[nn.Module]) -> None:
-    """Put a class that was made at run time on the list, if the plain class that it was made from is there."""
+    """Add a class that was created at run time to the list, if its plain class is on it."""
     if plain in get_safe_globals():
         add_safe_globals([kind])

@@ -1,4 +1,4 @@
-"""Shapes and order of the calls in a forward, seen on an example input."""
+"""Record shapes and order of the calls in a forward, from an example input."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mollifier.convert._forward import Found, unchanged
+from mollifier.convert._forward import ForwardSummary, unchanged
 from mollifier.convert._recorded import Recorder
 from mollifier.convert._structure import Width, affine_width, unit_dim_of
 
 
 @dataclass
-class Seen:
+class CallRecord:
     """The calls of one module: when it was first called, and with which shapes."""
 
     first: int
@@ -24,17 +24,17 @@ class Seen:
     outputs: list[tuple[int, ...]] = field(default_factory=list)
 
     def units(self) -> int | None:
-        """Units of an activation, if all calls agree."""
+        """Return the units of an activation, if all calls agree."""
         counts = {shape[self.unit_dim] for shape in self.inputs if len(shape) >= -self.unit_dim}
         return counts.pop() if len(counts) == 1 and len(self.inputs) else None
 
 
-def watch(model: nn.Module, example: Any) -> tuple[dict[str, Seen], dict[str, Found]]:
+def record_calls(model: nn.Module, example: Any) -> tuple[dict[str, CallRecord], dict[str, ForwardSummary]]:
     """Run the model once on an example, in eval() and without gradients, and note every call.
 
-    The random state, the mode, the buffers and the attributes are as before.
+    The random state, the mode, the buffers and the attributes are restored afterwards.
     """
-    seen: dict[str, Seen] = {}
+    seen: dict[str, CallRecord] = {}
     clock = [0, -1]  # calls so far; unit dimension of the last affine layer
     recorder = Recorder(model)
     handles = []
@@ -57,14 +57,14 @@ def watch(model: nn.Module, example: Any) -> tuple[dict[str, Seen], dict[str, Fo
     return seen, recorder.found
 
 
-def _entering(name: str, module: nn.Module, seen: dict[str, Seen], clock: list[int]) -> Callable[..., None]:
+def _entering(name: str, module: nn.Module, seen: dict[str, CallRecord], clock: list[int]) -> Callable[..., None]:
     width = affine_width(module)
 
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         clock[0] += 1
         if width is not None:
             clock[1] = width.unit_dim
-        call = seen.setdefault(name, Seen(clock[0], clock[1]))
+        call = seen.setdefault(name, CallRecord(clock[0], clock[1]))
         shape = _shape((*args, *kwargs.values()))
         if shape is not None:
             call.inputs.append(shape)
@@ -72,7 +72,7 @@ def _entering(name: str, module: nn.Module, seen: dict[str, Seen], clock: list[i
     return hook
 
 
-def _leaving(name: str, seen: dict[str, Seen]) -> Callable[..., None]:
+def _leaving(name: str, seen: dict[str, CallRecord]) -> Callable[..., None]:
     def hook(_: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         shape = _shape(out if isinstance(out, (tuple, list)) else (out,))
         if shape is not None:
@@ -85,8 +85,8 @@ def _shape(items: Any) -> tuple[int, ...] | None:
     return next((tuple(item.shape) for item in items if isinstance(item, Tensor)), None)
 
 
-def seen_width(name: str, module: nn.Module, seen: Seen) -> Width:
-    """The width of a block from what was seen; a ValueError if its input cannot be brought to its output."""
+def recorded_width(name: str, module: nn.Module, seen: CallRecord) -> Width:
+    """Return the observed width of a block, or raise a ValueError if no copy path leads from its input to its output."""
     dim = unit_dim_of(module)
     if len(seen.inputs) != 1 or len(seen.outputs) != 1:
         raise ValueError(

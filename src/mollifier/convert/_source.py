@@ -1,4 +1,4 @@
-"""Functional activations inside a forward, found by reading its source: F.relu(x), torch.tanh(x), x.sigmoid()."""
+"""Find functional activations inside a forward by reading its source: F.relu(x), torch.tanh(x), x.sigmoid()."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mollifier.activations import of_function
 
 
 def functional_calls(kind: type[nn.Module]) -> tuple[str, ...]:
-    """What a class calls in its own methods, e.g. ``("F.relu", "torch.tanh")``; empty for torch's classes.
+    """Return the activations that a class calls in its own methods, e.g. ``("F.relu", "torch.tanh")``; empty for torch's classes.
 
     >>> functional_calls(nn.Linear)
     ()
@@ -34,7 +34,7 @@ def functional_calls(kind: type[nn.Module]) -> tuple[str, ...]:
 def _calls(method: FunctionType) -> list[str]:
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
-    except (OSError, TypeError, SyntaxError):  # no source at hand, as in a notebook's lost cell
+    except (OSError, TypeError, SyntaxError):  # the source is not available, as for a deleted notebook cell
         return []
     return [
         ast.unparse(node.func)
@@ -78,7 +78,7 @@ def of_function_safely(function: Any) -> bool:
 
 
 def function_attributes(module: nn.Module) -> dict[str, Callable[..., Any]]:
-    """Activations that a module keeps as plain functions, e.g. ``activation`` of nn.TransformerEncoderLayer."""
+    """Return the activations that a module keeps as plain functions, e.g. ``activation`` of nn.TransformerEncoderLayer."""
     return {
         name: value
         for name, value in vars(module).items()
@@ -87,7 +87,7 @@ def function_attributes(module: nn.Module) -> dict[str, Callable[..., Any]]:
 
 
 def returned_children(kind: type[nn.Module]) -> set[str]:
-    """The children whose result a forward returns as it is, by its source: for forwards that cannot be looked at otherwise.
+    """Return the children whose result a forward returns unchanged, from its source: for forwards that cannot be traced.
 
     >>> returned_children(nn.Transformer)  # output = self.decoder(…); return output
     {'decoder'}
@@ -111,7 +111,7 @@ def returned_children(kind: type[nn.Module]) -> set[str]:
 
 
 def _results(node: ast.expr, given: dict[str, set[str]]) -> set[str]:
-    """The children of self that an expression may be the result of."""
+    """Return the children of self whose result an expression may be."""
     if isinstance(node, ast.Name):
         return given.get(node.id, set())
     if isinstance(node, ast.IfExp):

@@ -1,4 +1,4 @@
-"""What kinds of modules there are, how wide they are, and which classes are residual blocks."""
+"""Classify modules: their kind, their width, and which classes are residual blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,12 @@ _RECURRENT_FORWARDS = {
 }
 NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
 BETWEEN = (*NORMS, _DropoutNd, nn.Identity)
-SHAPING = (nn.Flatten, nn.Unflatten, nn.Identity, _DropoutNd)  # what may stand between an output and what it came from
+SHAPING = (
+    nn.Flatten,
+    nn.Unflatten,
+    nn.Identity,
+    _DropoutNd,
+)  # modules that may come between the output and the layer that computes it
 RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 # Functions and methods that only scale, shift or bound what they are given, if all else is constant: what comes out is still that output.
 _ARITHMETIC = {
@@ -59,7 +64,7 @@ class Width:
 
 
 def affine_width(module: nn.Module) -> Width | None:
-    """The width of a linear or convolutional layer, or None for anything else (and for one not yet materialised)."""
+    """Return the width of a linear or convolutional layer, or None for anything else (and for a lazy layer)."""
     if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)):
         return None
     if isinstance(module, nn.Linear):
@@ -85,7 +90,7 @@ def is_plain_sequential(module: nn.Module) -> bool:
 
 
 def runs(modules: Sequence[nn.Module]) -> dict[int, int]:
-    """First and last index of every [affine, (norm), (dropout), activation] in a list.
+    """Return the first and last index of every [affine, (norm), (dropout), activation] in a list.
 
     >>> runs([nn.Linear(2, 2), nn.BatchNorm1d(2), nn.ReLU(), nn.Linear(2, 1)])
     {0: 2}
@@ -103,7 +108,7 @@ def runs(modules: Sequence[nn.Module]) -> dict[int, int]:
 
 
 def last_place(modules: Sequence[nn.Module]) -> int:
-    """The index of the last module that does more than change the shape; -1 if there is none.
+    """Return the index of the last module that does more than change the shape, or -1.
 
     >>> last_place([nn.Linear(2, 2), nn.Sigmoid(), nn.Flatten()])
     1
@@ -112,13 +117,13 @@ def last_place(modules: Sequence[nn.Module]) -> int:
 
 
 def may_call_activations(module: nn.Module) -> bool:
-    """May a call of this module compute activations? Not if it is one of torch's own layers."""
+    """Return whether calling this module may compute activations, which torch's own layers do not."""
     layer = type(module).__module__.split(".")[0] == "torch" and next(module.children(), None) is None
     return not layer or isinstance(module, RECURRENT) or has_tangent(module)
 
 
 def has_tangent(module: nn.Module) -> bool:
-    """Is it an activation that can be mollified?"""
+    """Return whether a module is an activation that can be mollified."""
     try:
         return of_module(module) is not None
     except ValueError:  # in the table, but flat at 0 with these options
@@ -126,14 +131,14 @@ def has_tangent(module: nn.Module) -> bool:
 
 
 def register_residual(kind: type[nn.Module]) -> None:
-    """Count a class among the residual blocks, whatever it is called; its shape must still be one."""
+    """Treat a class as a residual block, whatever its name; its structure must still be that of one."""
     _RESIDUAL_TYPES.add(kind)
 
 
 def residual_width(module: nn.Module) -> Width | None:
-    """The width of a residual block, or None.
+    """Return the width of a residual block, or None if the module is not one.
 
-    By type, if it was registered, or by name; and by shape: affine layers in a chain, each with its norm (or none at all), the
+    A block is recognised by its type, if it was registered, or by its name; and by its structure: affine layers in a chain, each with its norm (or none at all), the
     shortcut beside them. A block that normalises before its first convolution (pre-activation) ends in no activation, and
     is left alone unless it is named.
     """
@@ -153,12 +158,12 @@ def residual_width(module: nn.Module) -> Width | None:
 
 
 def is_shortcut(name: str) -> bool:
-    """Is a module of this name the way past a residual block?"""
+    """Return whether a module of this name is the shortcut of a residual block."""
     return any(word in name.lower() for word in ("shortcut", "downsample", "skip", "identity", "project"))
 
 
 def residual_units(block: nn.Module, child: str) -> int:
-    """Units of one activation of a residual block: of the layer it follows, or 1 where it is called after several widths."""
+    """Return the units of an activation of a residual block: those of the layer before it, or 1 if it follows layers of several widths."""
     widths = [affine_width(part) for name, part in block.named_children() if not is_shortcut(name)]
     sizes = [width.out_units for width in widths if width is not None and width.out_units is not None]
     own = [name for name, part in block.named_children() if has_tangent(part)]
@@ -168,7 +173,7 @@ def residual_units(block: nn.Module, child: str) -> int:
 
 
 def chain_width(module: nn.Module) -> Width | None:
-    """The width of an affine layer, or of a Sequential of layers, norms and activations only."""
+    """Return the width of an affine layer, or of a Sequential that contains only layers, norms and activations."""
     if not is_plain_sequential(module):
         return affine_width(module)
     widths = [affine_width(child) for child in module.children()]
@@ -181,31 +186,31 @@ def chain_width(module: nn.Module) -> Width | None:
 
 
 def has_own_forward(module: nn.Module) -> bool:
-    """Is it a class of the user's, with children to call?"""
+    """Return whether a module is of a user's class and has children."""
     own = type(module).__module__.split(".")[0] != "torch"
     return own and not isinstance(module, (nn.ModuleList, nn.ModuleDict)) and next(module.children(), None) is not None
 
 
 def has_weights_only(module: nn.Module) -> bool:
-    """A layer: parameters, nothing inside, and neither a norm nor an embedding."""
+    """Return whether a module is a layer: it has parameters and no children, and is neither a norm nor an embedding."""
     leaf = next(module.children(), None) is None and next(module.parameters(), None) is not None
     return leaf and not isinstance(module, (*NORMS, nn.Embedding, nn.EmbeddingBag)) and type(module) not in NO_TANGENT
 
 
-def is_strange(module: nn.Module) -> bool:
-    """A class of the user's with nothing inside: perhaps an activation that nobody told us of."""
+def is_unknown(module: nn.Module) -> bool:
+    """Return whether a module is of a user's class without children: perhaps an activation that was not registered."""
     own = type(module).__module__.split(".")[0] != "torch"
     empty = next(module.children(), None) is None and next(module.parameters(), None) is None
     return own and empty and next(module.buffers(), None) is None
 
 
 def is_recurrent(module: nn.Module) -> bool:
-    """One of torch's recurrent modules or ours, with the forward that it came with."""
+    """Return whether a module is one of torch's or our recurrent modules, with its original forward."""
     return isinstance(module, RECURRENT) and type(module).forward in _RECURRENT_FORWARDS
 
 
 def recurrent_widths(module: nn.Module) -> list[Width]:
-    """Units in and out of each layer of a recurrent module, a direction each."""
+    """Return the units in and out of each layer of a recurrent module, per direction."""
     directions = 2 if getattr(module, "bidirectional", False) else 1
     first, hidden = (int(getattr(module, name)) for name in ("input_size", "hidden_size"))
     out = int(getattr(module, "proj_size", 0)) or hidden
@@ -214,6 +219,6 @@ def recurrent_widths(module: nn.Module) -> list[Width]:
 
 
 def unit_dim_of(module: nn.Module) -> int:
-    """Where the units of a block are: the dimension of the first layer inside it."""
+    """Return the dimension of a block's units: that of the first layer inside it."""
     widths = (affine_width(part) for part in module.modules())
     return next((width.unit_dim for width in widths if width is not None), -1)

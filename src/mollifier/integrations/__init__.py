@@ -1,4 +1,4 @@
-"""Callbacks for trainers, thin over the calls that a bare loop makes. Import the one for your trainer by its module."""
+"""Callbacks for trainers. They make the same calls as a loop of your own. Import the module of your trainer."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from mollifier.convert._classes import KEY
 
 
 def end(model: nn.Module, annealer: Annealer, optimizer: Optimizer | None = None) -> None:
-    """Give the plain network back at the end of training, if annealing has come to its end."""
+    """Restore the plain network at the end of training, if annealing has ended."""
     if not is_mollified(model):  # then="restore"
         return
-    # Whoever averages weights has averaged the levels as well.
+    # A callback that averages weights has averaged the levels as well.
     set_level(model, annealer.levels)
     if annealer.finished and not any(annealer.levels):
         restore(model, optimizer=optimizer)
@@ -44,7 +44,7 @@ def named_levels(annealer: Annealer) -> dict[str, float]:
 
 
 class State:
-    """What a checkpoint holds beside the plain network's weights: the annealer's state and what mollification added.
+    """What a checkpoint holds in addition to the plain weights: the annealer's state and the added parameters.
 
     Attributes:
         model: The mollified model.
@@ -69,7 +69,7 @@ class State:
 
 
 def is_added(key: str) -> bool:
-    """Does this key of a state_dict belong to what mollification added?
+    """Return whether a key of a state_dict belongs to a part that mollification added.
 
     >>> is_added("net.1._mollifier.noise.a"), is_added("net.1.weight")
     (True, False)
@@ -78,7 +78,7 @@ def is_added(key: str) -> bool:
 
 
 def added_state(model: nn.Module) -> dict[str, Tensor]:
-    """Return what resuming needs beside the plain weights: a, projections and levels, under their names."""
+    """Return what resuming needs in addition to the plain weights: a, projections and levels, by name."""
     tensors = chain(model.named_parameters(), model.named_buffers())
     return {name: tensor.detach().clone() for name, tensor in tensors if is_added(name)}
 
@@ -103,7 +103,7 @@ def load_added_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 def drop_added(module: Any, state: dict[str, Any], *_: Any) -> None:
-    """Take what was added out of a state_dict; as a hook it makes every state_dict of a module a plain one."""
+    """Remove the added entries from a state_dict. As a hook, this makes every state_dict of a module a plain one."""
     for key in [key for key in state if is_added(key)]:
         del state[key]
     metadata = getattr(state, "_metadata", {})

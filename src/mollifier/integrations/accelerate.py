@@ -12,7 +12,7 @@ from mollifier.integrations import State, drop_added, end, named_levels
 
 
 class AcceleratedAnnealer(State):
-    """Anneals once per optimiser step, also while gradients are accumulated, and goes into the accelerator's checkpoints.
+    """Anneal once per optimiser step, also with gradient accumulation, and save the state in the accelerator's checkpoints.
 
         >>> import torch, mollifier
         >>> from accelerate import Accelerator
@@ -29,8 +29,8 @@ class AcceleratedAnnealer(State):
         >>> sorted(model.state_dict())
         ['0.bias', '0.weight', '2.bias', '2.weight']
 
-    ``accelerator.save_state`` writes the plain network's weights, which load into the plain model at any level; what
-    ``accelerator.load_state`` needs beside them is saved with it.
+    ``accelerator.save_state`` writes the plain network's weights, which load into the plain model at any level, and separately
+    everything else that ``accelerator.load_state`` needs.
 
     Args:
         accelerator: The accelerator.

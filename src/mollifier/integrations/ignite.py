@@ -14,7 +14,7 @@ from mollifier.integrations import State, end, named_levels
 
 
 class MollifierHandler(State):
-    """Anneals once per iteration and restores at the end of the run.
+    """Anneal once per iteration, and restore the plain network at the end of the run.
 
     ``MollifierHandler(model, horizon=1000).attach(trainer)``. The levels are in ``trainer.state.metrics`` as
     ``mollifier/level_<block>``, where Ignite's loggers find them. For checkpoints:

@@ -17,11 +17,11 @@ AVERAGING = {"WeightAveraging", "StochasticWeightAveraging"}
 
 
 class MollifierCallback(Callback):
-    """Mollifies before the optimisers are made, anneals once an optimiser step, restores at the end.
+    """Mollify before the optimisers are created, anneal once per optimiser step, and restore at the end.
 
     ``Trainer(callbacks=[MollifierCallback(k=100.0)])``. The levels are logged as ``mollifier/level_<block>``. Checkpoints hold
-    the plain network's weights, so that ``load_from_checkpoint`` of the plain module loads them at any level; what a resumed fit needs to
-    go on where it was is in the callback's own state. It comes before callbacks that average weights.
+    the plain network's weights, so that ``load_from_checkpoint`` of the plain module loads them at any level. Everything else that a resumed
+    fit needs is in the callback's own state. Put callbacks that average weights after this one.
 
     Args:
         model: Name of the submodule to mollify, e.g. ``"encoder"``; by default the LightningModule itself.
@@ -71,7 +71,7 @@ class MollifierCallback(Callback):
             self._plain = pl_module.register_state_dict_post_hook(drop_added)  # type: ignore[no-untyped-call]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Make the annealer, or take a saved one up again."""
+        """Create the annealer, or resume a saved one."""
         if self._added:
             load_added_state(self._target(pl_module), self._added)
         self.annealer = Annealer(self._target(pl_module), **self.settings)
@@ -93,7 +93,7 @@ class MollifierCallback(Callback):
     def on_validation_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Validate averaged weights at the levels of now, and not at averaged ones."""
+        """Validate averaged weights at the current levels instead of averaged ones."""
         if batch_idx == 0 and self.annealer is not None and is_mollified(self._target(pl_module)):
             set_level(self._target(pl_module), self.annealer.levels)
 

@@ -16,11 +16,11 @@ from mollifier.integrations import State, drop_added, end, named_levels
 
 
 class MollifierCallback(Callback, State):  # type: ignore[misc]
-    """Mollifies when training begins, anneals once per training batch, restores at the end.
+    """Mollify when training begins, anneal once per training batch, and restore at the end.
 
     ``NeuralNetClassifier(Net, callbacks=[MollifierCallback(horizon=1000)])``. The levels are in the history as
     ``mollifier/level_<block>``, where skorch's loggers find them. ``save_params`` and the callback ``Checkpoint`` write the plain network's
-    weights. To go on in another process, keep `state_dict` beside them and give it to a new callback's `load_state_dict`; it comes
+    weights. To resume in another process, save `state_dict` with them and pass it to a new callback's `load_state_dict`. Put this callback
     before ``LoadInitState``.
 
     Args:

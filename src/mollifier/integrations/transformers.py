@@ -14,11 +14,11 @@ from mollifier.integrations import added_state, end, load_added_state
 
 
 class MollifierCallback(TrainerCallback, ExportableState):
-    """Anneals a mollified model once an optimiser step, and restores it at the end.
+    """Anneal a mollified model once per optimiser step, and restore it at the end.
 
-    ``Trainer(model=mollifier.mollify(model, blocks=[...]), callbacks=[MollifierCallback(k=100.0)], ...)``. The Trainer shows its
-    callbacks no loss but the one it logs, so v follows ``logging_steps``. Its checkpoints hold the plain network's weights, as
-    ``save_pretrained`` of a mollified model does; what resuming needs beside them is in the callback's state (``trainer_state.json``,
+    ``Trainer(model=mollifier.mollify(model, blocks=[...]), callbacks=[MollifierCallback(k=100.0)], ...)``. Callbacks of the Trainer
+    see only the logged loss, so v is updated every ``logging_steps``. Its checkpoints hold the plain network's weights, like
+    ``save_pretrained`` of a mollified model. Everything else that resuming needs is in the callback's state (``trainer_state.json``,
     with ``restore_callback_states_from_checkpoint=True``).
 
     Args:
@@ -35,7 +35,7 @@ class MollifierCallback(TrainerCallback, ExportableState):
         self._model: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any) -> None:
-        """Make the annealer, or take a saved one up again."""
+        """Create the annealer, or resume a saved one."""
         self._model = model
         if self.added is not None:
             file = io.BytesIO(base64.b64decode(self.added))

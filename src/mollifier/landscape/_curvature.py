@@ -93,7 +93,7 @@ def extremes(
     q = torch.randn(first.shape, generator=generator, dtype=first.dtype, device=first.device)
     basis = [q / q.norm()]
     diagonal: list[float] = []
-    beside: list[float] = []
+    off_diagonal: list[float] = []
     found = Extremes(0.0, 0.0, 0.0, 0)
     for number in track(range(1, min(iterations, objective.size) + 1), "Lanczos", progress):
         w = product(basis[-1])
@@ -102,11 +102,11 @@ def extremes(
         for _ in range(2):  # twice is enough
             w = w - known.T @ (known @ w)
         length = float(w.norm())
-        found = _ritz(diagonal, beside, length, number)
+        found = _ritz(diagonal, off_diagonal, length, number)
         size = max(abs(found.smallest), abs(found.largest), 1e-30)
         if found.error <= tolerance * size or length <= 1e-14 * size:  # converged, or all of the space that q can reach
             break
-        beside.append(length)
+        off_diagonal.append(length)
         basis.append(w / length)
     return found
 
@@ -139,11 +139,11 @@ def trace(
     return Trace(float(values.mean()), float(values.std()) / samples**0.5)
 
 
-def _ritz(diagonal: list[float], beside: list[float], length: float, number: int) -> Extremes:
+def _ritz(diagonal: list[float], off_diagonal: list[float], length: float, number: int) -> Extremes:
     """Eigenvalues of the tridiagonal matrix at both ends, and the larger of their residuals."""
     matrix = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
-    if beside:
-        off = torch.tensor(beside, dtype=torch.float64)
+    if off_diagonal:
+        off = torch.tensor(off_diagonal, dtype=torch.float64)
         matrix += torch.diag(off, 1) + torch.diag(off, -1)
     values, vectors = torch.linalg.eigh(matrix)
     error = length * max(abs(float(vectors[-1, 0])), abs(float(vectors[-1, -1])))

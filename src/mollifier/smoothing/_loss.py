@@ -26,7 +26,7 @@ def mollified_loss(
     chunk: int | None = None,
     graph: bool = False,
 ) -> Tensor:
-    """The loss convolved with a kernel, by Monte Carlo: 1/N Σ L(θ - ξ⁽ⁱ⁾) (appendix, Monte-Carlo estimate of mollification).
+    """Estimate the loss convolved with a kernel, by Monte Carlo: 1/N Σ L(θ - ξ⁽ⁱ⁾) (appendix, Monte-Carlo estimate of mollification).
 
         >>> import torch
         >>> from mollifier.smoothing import mollified_loss
@@ -96,7 +96,7 @@ def mollified_value(
     noise: KernelNoise | None = None,
     chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The same number without a gradient, and its standard error. Arguments as `mollified_loss`.
+    """Estimate the same number without a gradient, and its standard error. The arguments are those of `mollified_loss`.
 
     >>> import torch
     >>> from mollifier.smoothing import mollified_value
@@ -146,7 +146,7 @@ class Moments:
 
 
 def check_chunk(chunk: int | None) -> None:
-    """An error if it is not a number of samples."""
+    """Raise a ValueError unless it is a number of samples."""
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk={chunk}: expected at least 1")
 

@@ -1,4 +1,4 @@
-"""Draws of ξ that are never stored: a seed gives them back, block by block, whatever the size of the chunks."""
+"""Draws of ξ that are never stored: a seed reproduces them block by block, for any size of the chunks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class KernelNoise:
         return self.samples // 2 if self.antithetic else self.samples
 
     def rows(self, start: int, stop: int, columns: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """Draws number start to stop - 1, one a row."""
+        """Return draws number start to stop - 1, one per row."""
         height = max(1, BLOCK // columns)
         parts = []
         for block in range(start // height, (stop - 1) // height + 1):
@@ -65,7 +65,7 @@ def draw_noise(
     kernel: str | Kernel = "gaussian",
     generator: Generator | None = None,
 ) -> KernelNoise:
-    """Noise to use more than once: common random numbers for losses that are to be compared.
+    """Create noise to use more than once: common random numbers for comparing losses.
 
         >>> import torch
         >>> from mollifier.smoothing import draw_noise, mollified_loss

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 POINTS = 513
-PLACES = 48  # where a curve bends most, these many places are magnified
+MAGNIFIED = 48  # where a curve bends most, these many places are magnified
 ZOOM, ROUNDS = 8.0, 5
 
 
@@ -26,7 +26,7 @@ class Lines:
         return len(self.way) * POINTS
 
     def points(self) -> Tensor:
-        """Evenly spaced points, line after line, one a row."""
+        """Return evenly spaced points, line after line, one per row."""
         t = torch.linspace(-1.0, 1.0, POINTS, dtype=torch.float64)
         return (self.middle[:, None] + t[:, None] * self.way[:, None]).flatten(0, 1)
 
@@ -60,7 +60,7 @@ def kink(function: Callable[[Tensor], Tensor], lines: Lines) -> float:
     slopes = values.diff(dim=1) / step
     size = 1.0 + float(slopes.abs().max())
     change = slopes.diff(dim=1).abs().amax(-1)  # of the slope at inner point i + 1
-    best = change.flatten().topk(min(PLACES, change.numel())).indices
+    best = change.flatten().topk(min(MAGNIFIED, change.numel())).indices
     line, at = best // change.shape[1], -1.0 + step * (best % change.shape[1] + 1).double()
     window = torch.arange(-20, 21, dtype=torch.float64)
     for _ in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""σ: a number, one for each parameter or group, or one that an Annealer drives."""
+"""σ: a number, one per parameter or group, or one that an Annealer drives."""
 
 from __future__ import annotations
 

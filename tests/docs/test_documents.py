@@ -5,11 +5,19 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-CARDS = sorted((ROOT / "docs" / "cards").glob("*.md"))
+ROOT = Path(__file__).parents[2]
+CARDS = sorted(path for path in (ROOT / "docs" / "cards").glob("*.md") if path.name != "index.md")
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
     (ROOT / "docs").rglob("*.md")
 )
+# Made while the site is built, which checks links to them: docs/.hooks/links.py
+GENERATED = {
+    "docs/results.md",
+    "docs/frontier.md",
+    "docs/contributing.md",
+    "docs/changelog.md",
+    "docs/interactive/page.html",
+}
 SECTIONS = [
     "What it does",
     "How to use it",
@@ -38,7 +46,8 @@ def test_every_block_of_code_names_its_language(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_link_leads_to_a_file(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)", without_code(page.read_text()))
-    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    targets = [(page.parent / link).resolve() for link in links if "://" not in link]
+    missing = [target for target in targets if not target.exists() and name(target) not in GENERATED]
     assert not missing
 
 

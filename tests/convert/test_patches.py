@@ -1,4 +1,4 @@
-"""Modules whose class was swapped: they behave like what they were."""
+"""Modules whose class was replaced: they behave like the plain ones."""
 
 import copy
 
