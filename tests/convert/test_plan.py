@@ -173,7 +173,7 @@ def test_what_is_not_mollified_is_named_with_the_reason():
             noisy=NoisyActivation("relu"),
         )
     )
-    assert why["body.2"].startswith("no activation follows it")
+    assert why["body.2"] == "no activation follows it in its Sequential"
     assert why["prelu"].startswith("its slope is learned")
     assert "flat at 0" in why["flat"]
     assert why["linear"] == "attention (MultiheadAttention) follows it, and no activation that can be mollified"

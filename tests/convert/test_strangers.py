@@ -68,6 +68,58 @@ def test_the_output_is_recognised_in_whatever_shape(how):
     assert ((out > 0) & (out < 1)).all()
 
 
+class Policy(nn.Module):
+    """A mean and a deviation on scales of their own, as policies have them; "seen": in a forward that torch.fx cannot look at."""
+
+    scale: Tensor
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.body, self.mean, self.deviation = mlp(8, 4, 4), nn.Linear(4, 2), nn.Linear(4, 2)
+        self.register_buffer("scale", torch.tensor([2.0, 3.0]))
+        self.how, self.most = how, 5.0
+
+    def forward(self, x: Tensor):
+        if "seen" in self.how and x.sum() > 1e9:
+            return x
+        hidden = torch.relu(self.body(x))
+        mean = self.most * torch.tanh(self.mean(hidden)) * self.scale - 1
+        deviation = F.softplus(self.deviation(hidden)) + 1e-3
+        if "clamp" in self.how:
+            deviation = deviation.clamp(max=10.0).div_(2)
+        if "distribution" in self.how:
+            return torch.distributions.Normal(mean, deviation)
+        return mean, deviation
+
+
+@pytest.mark.parametrize("how", ["scaled", "clamp", "seen", "seen clamp", "seen distribution"])
+def test_an_output_on_another_scale_is_the_output_still(how):
+    model = mollifier.mollify(Policy(how), example=X if "seen" in how else None)
+    first, second = (row.name for row in mollifier.report(model).blocks)
+    assert first == "body[0:1]"
+    assert second.endswith("relu)")
+    left = {
+        row.name: row.why for row in mollifier.report(model).skipped if "tanh" in row.what or "softplus" in row.what
+    }
+    assert all(why.startswith("output: ") for why in left.values())
+    out = model(X)
+    deviation = out.scale if "distribution" in how else out[1]
+    assert (deviation > 0).all()
+
+
+def test_a_sum_with_something_else_is_not_the_output_of_its_activation():
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(8, 4), nn.Linear(8, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.tanh(self.one(x)) + self.two(x)
+
+    model = mollifier.mollify(Gated())
+    assert [row.name for row in mollifier.report(model).blocks] == ["forward(one, tanh)"]
+
+
 @pytest.mark.parametrize("what", ["1", nn.Tanh, lambda name, module: name == "1", ["1"], [nn.Tanh, "3"]], ids=range(5))
 def test_one_activation_can_be_left_out(what):
     model = mollifier.mollify(

@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 
 from mollifier.activations import Activation, function_name, is_visible, of_function, of_module, python_functions
 from mollifier.convert._live import PASSING, intercepted_methods
-from mollifier.convert._structure import BETWEEN, SHAPING, affine_width
+from mollifier.convert._structure import BETWEEN, SHAPING, affine_width, is_arithmetic
 
 _UNSEEN = "its calls cannot be seen: call what mollifier.register returned, or use it as a decorator"
 _SHAPING = (
@@ -253,7 +253,7 @@ def _before(node: fx.Node, module: nn.Module) -> dict[str, Any]:
 
 
 def _returned(graph: fx.Graph, module: nn.Module) -> Iterator[fx.Node]:
-    """Return the nodes whose results a forward returns: alone, in a tuple or in a dict, possibly reshaped."""
+    """Return the nodes whose results a forward returns: alone, in a tuple or in a dict, in whatever shape and on whatever scale."""
     (output,) = [node for node in graph.nodes if node.op == "output"]
     pending = list(output.all_input_nodes)
     while pending:
@@ -264,6 +264,9 @@ def _returned(graph: fx.Graph, module: nn.Module) -> Iterator[fx.Node]:
         shaping |= node.op == "call_module" and isinstance(module.get_submodule(str(node.target)), SHAPING)
         if shaping:
             pending += node.all_input_nodes[:1]
+        elif node.op in ("call_method", "call_function") and is_arithmetic(node.target):
+            changing = [each for each in node.all_input_nodes if each.op != "get_attr"]
+            pending += changing if len(changing) == 1 else []
 
 
 def _name(node: fx.Node, module: nn.Module) -> str:

@@ -42,7 +42,7 @@ def layer(after: Sequence[nn.Module], output: bool) -> str:
             return f"{type(module).__name__} follows it: {error}"
         if not isinstance(module, (*structure.BETWEEN, *structure.SHAPING)):
             return f"{type(module).__name__} follows it, and no activation"
-    return OUTPUT_LAYER if output else NOTHING_FOLLOWS
+    return OUTPUT_LAYER if output else f"{NOTHING_FOLLOWS} in its Sequential"
 
 
 def layer_before(follower: str | None) -> str:

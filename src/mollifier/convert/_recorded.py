@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import CodeType, FrameType
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from mollifier.activations import function_name, of_function
 from mollifier.convert._forward import Call, ForwardSummary
 from mollifier.convert._live import PASSING, intercepted_methods
-from mollifier.convert._structure import BETWEEN, affine_width, has_tangent
+from mollifier.convert._structure import BETWEEN, affine_width, has_tangent, is_arithmetic
 
 _IN_PLACE = "it works in place, in a forward that cannot be traced: make it out of place"
 _NO_TANGENT = "with these options it has no tangent at 0"
@@ -52,6 +52,7 @@ class Recorder(TorchFunctionMode):
             self._codes |= methods
             if methods:
                 self._speakers.add(path)
+        self._constant = {id(each) for each in (*model.parameters(), *model.buffers())}
         self._stack: list[_Running] = []
         self._counts: dict[FrameType, int] = {}
         self._trails: dict[int, tuple[Tensor, _Trail]] = {}  # the tensor is kept alive, so that its id stays unique
@@ -86,14 +87,16 @@ class Recorder(TorchFunctionMode):
 
     def _finish(self, running: _Running, returned: set[int]) -> None:
         found = running.found
-        for out, step in running.results:
-            if id(out) not in returned and (out._base is None or id(out._base) not in returned):
-                continue
-            if isinstance(step, str):
-                found.returned.add(step)
-            else:
-                place = next(index for index, each in enumerate(found.steps) if each is step)
-                found.steps[place] = Call(**{**vars(step), "returned": True})
+        steps = [
+            step
+            for out, step in running.results
+            if id(out) in returned or (out._base is not None and id(out._base) in returned)
+        ]
+        found.returned |= {step for step in steps if isinstance(step, str)}
+        outputs = {id(step) for step in steps}
+        for place, call in enumerate(found.steps):
+            if isinstance(call, Call) and id(call) in outputs:
+                found.steps[place] = replace(call, returned=True)
         self.found.setdefault(running.path, found)
 
     def _before(self, path: str, given: Any) -> dict[str, Any]:
@@ -114,12 +117,23 @@ class Recorder(TorchFunctionMode):
         out = func(*args, **kwargs)
         if func in PASSING and id(given) in self._trails:
             self._trails[id(out)] = (out, self._trails[id(given)][1])
+        if self._stack and is_arithmetic(func):
+            self._stack[-1].results += self._scaled(out, args, kwargs)
         speaks = self._stack and self._stack[-1].path in self._speakers
         if name is not None and speaks and (key := self._key()):
             call = self._call(name, func, args, kwargs, key, given)
             self._stack[-1].found.steps.append(call)
             self._stack[-1].results.append((out, call))
         return out
+
+    def _scaled(self, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Tensor, Call | str]]:
+        """What was computed is still the result of that step, on another scale, if all else is constant."""
+        changing = [
+            arg for arg in (*args, *kwargs.values()) if isinstance(arg, Tensor) and id(arg) not in self._constant
+        ]
+        if len(changing) != 1:
+            return []
+        return [(out, step) for result, step in self._stack[-1].results if result is changing[0]]
 
     def _key(self) -> str:
         frame: FrameType | None = sys._getframe(1)
@@ -146,8 +160,12 @@ def _below(path: str, name: str) -> str:
     return name.removeprefix(f"{path}.") if path else name
 
 
-def _tensors(out: Any) -> list[Tensor]:
+def _tensors(out: Any, depth: int = 3) -> list[Tensor]:
+    """The tensors in what a forward returns; also those in an object, such as a distribution."""
     if isinstance(out, Tensor):
         return [out]
-    values = out.values() if isinstance(out, dict) else out if isinstance(out, (tuple, list)) else ()
-    return [tensor for value in values for tensor in _tensors(value)]
+    if isinstance(out, dict):
+        values = list(out.values())
+    else:
+        values = list(out) if isinstance(out, (tuple, list)) else list(getattr(out, "__dict__", {}).values())
+    return [tensor for value in values for tensor in _tensors(value, depth - 1)] if depth else []
