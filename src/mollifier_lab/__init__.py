@@ -32,7 +32,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is asked for: the command is to be ready for Ctrl-C before anything large is imported."""
+    """Import a public name when it is first used, so that the command can handle Ctrl-C before anything large is imported."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _end(error: BaseException) -> tuple[str, int]:
-    """What to say of an error, in a sentence, and the exit code."""
+    """Return the message for an error, as one sentence, and the exit code."""
     from mollifier_lab.errors import Interrupted, LabError
 
     if isinstance(error, Interrupted):
@@ -80,7 +80,7 @@ def _end(error: BaseException) -> tuple[str, int]:
 
 
 def _interrupted(error: BaseException | None) -> bool:
-    """Is it a Ctrl-C, or what a half-imported library made of one?"""
+    """Return whether an exception is a Ctrl-C, or was caused by one during an import."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True
@@ -89,7 +89,7 @@ def _interrupted(error: BaseException | None) -> bool:
 
 
 def parse(args: list[str]) -> Command:
-    """The command that a line means.
+    """Parse a command line.
 
     >>> parse(["methods", "ptb"])
     Methods(task='ptb')

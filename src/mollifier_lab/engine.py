@@ -40,14 +40,14 @@ def train(
     observe: Observe | None = None,
     judge: Judge | None = None,
 ) -> Row:
-    """Make a run.
+    """Train one run.
 
     Args:
-        config: All that the result depends on.
+        config: Everything that the result depends on.
         out: The folder of the run; it must not hold one already.
         data: The folder with the data; see `mollifier data`.
-        hardware: On what; one device by default.
-        show: Show how it goes?
+        hardware: What to run on; one device by default.
+        show: Whether to show the progress.
         observe: Called after every update with its number, its loss and the levels.
         judge: Called after every evaluation with the update and the value of the curve; the run ends if it says True.
 
@@ -71,7 +71,7 @@ def resume(
     observe: Observe | None = None,
     judge: Judge | None = None,
 ) -> Row:
-    """Go on with a run from its last good checkpoint; what comes out is bit for bit what an uninterrupted run gives.
+    """Resume a run from its last good checkpoint. The result is that of an uninterrupted run, bit for bit.
 
     A run that is done is left alone, and its result returned. For the arguments see `train`.
     """
@@ -111,7 +111,7 @@ def _go(
 
 
 def _claim(folder: RunFolder, new: bool, stack: contextlib.ExitStack, command: str) -> LabError | None:
-    """Take the folder for this process alone; what is wrong with it, if anything."""
+    """Lock the folder for this process, and return what is wrong with it, if anything."""
     import filelock
 
     if new and folder.status not in ("empty", "failed"):
@@ -128,7 +128,7 @@ def _claim(folder: RunFolder, new: bool, stack: contextlib.ExitStack, command: s
 
 @contextlib.contextmanager
 def _together(folder: RunFolder, group: Group, command: str) -> Iterator[None]:
-    """A process that was killed ends the others with a word about how to go on."""
+    """If a process was killed, end the others with a message that says how to resume."""
     try:
         yield
     except RuntimeError as error:  # Gloo's are plain ones

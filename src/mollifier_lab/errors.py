@@ -1,4 +1,4 @@
-"""What is said to the user, without a traceback."""
+"""Errors that the user sees as one sentence, without a traceback."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
 
 
 def pick(kind: str, given: str, table: Mapping[str, T]) -> T:
-    """The entry of a table, or an error that names what there is.
+    """Return the entry of a table, or raise an error that lists the known names.
 
     >>> pick("task", "ptb", {"ptb": 1})
     1

@@ -45,7 +45,7 @@ class Group:
         return value / self.size
 
     def any(self, flag: bool) -> bool:
-        """Is it so in any process?"""
+        """Return whether a condition holds in any process."""
         if self.size == 1:
             return flag
         value = torch.tensor(float(flag), device=self.fabric.device)

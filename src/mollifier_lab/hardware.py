@@ -1,4 +1,4 @@
-"""On what a run runs: a device or several, through Lightning Fabric. No torch until it is asked for."""
+"""The hardware of a run: one device or several, through Lightning Fabric. torch is imported only when it is needed."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def check_threads(threads: int) -> None:
 
 
 def resume_command(path: Path, data: Path | None, hardware: Hardware) -> str:
-    """The command that goes on with a run as it was started, ready for a shell.
+    """Return the command that resumes a run with the flags it was started with, quoted for a shell.
 
     >>> resume_command(Path("my runs/a"), Path("data"), Hardware(threads=2))
     "mollifier resume 'my runs/a' --data data --threads 2"

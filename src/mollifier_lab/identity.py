@@ -1,4 +1,4 @@
-"""What a run's numbers depend on beside its config, written into environment.json; what a resumed run may not change, and what it may."""
+"""What a run's numbers depend on apart from its config, written to environment.json, and which of it may change when the run is resumed."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Import:
 
 
 def is_file(source: str) -> bool:
-    """Is it a path, not the name of a module?
+    """Return whether a string is a path and not the name of a module.
 
     >>> is_file("my_task.py"), is_file("my_package.tasks")
     (True, False)
@@ -166,7 +166,7 @@ def hashes(wanted: Sequence[Import]) -> dict[str, str] | None:
 
 
 def refuse_others(wanted: Sequence[Import]) -> None:
-    """Refuse code that is not the same here as where the run was asked for.
+    """Refuse code that differs from the code with which the run was requested.
 
     Raises:
         LabError: If it is another.
@@ -229,7 +229,7 @@ def _unload(source: str) -> None:
 
 
 def _from_file(path: Path) -> ModuleType:
-    """Import a file under its own name, where that is free; what lies beside it can be imported by it."""
+    """Import a file under its own name, if that is free; it can import the files next to it."""
     if not path.is_file():
         raise LabError("there is no such file")
     name, folder = path.stem, str(path.parent)

@@ -39,7 +39,7 @@ class Job:
 
     @property
     def lock(self) -> Path:
-        """Locked while the run goes on; holds how often a pool has started it."""
+        """Locked while the run is in progress; holds how often a pool has started it."""
         return self.path.with_name(f".{self.path.name}.lock")
 
     @property

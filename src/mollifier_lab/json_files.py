@@ -77,7 +77,7 @@ def read_object(path: Path, what: str = "") -> dict[str, Any]:
 
 
 def is_whole(value: object) -> bool:
-    """Is it a whole number, neither true nor false, that 64 bits hold?"""
+    """Return whether a value is an integer, not a bool, that fits into 64 bits."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 

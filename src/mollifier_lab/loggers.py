@@ -1,4 +1,4 @@
-"""Other loggers beside TensorBoard: MLflow and Weights & Biases through their own packages, offline by default. Neither is imported unasked.
+"""Loggers in addition to TensorBoard: MLflow and Weights & Biases, offline by default. Their packages are imported only when needed.
 
 Both write into the folder of the run: nothing leaves the machine unless ``MLFLOW_TRACKING_URI`` or ``WANDB_MODE=online`` says so.
 """
@@ -26,7 +26,7 @@ SILENT = {"MLFLOW_DISABLE_TELEMETRY": "true", "WANDB_ERROR_REPORTING": "false"}
 
 
 class Logger(Protocol):
-    """What is told of a run as it goes on."""
+    """What a logger receives while a run is in progress."""
 
     def write(self, row: Row) -> None:
         """One evaluation."""

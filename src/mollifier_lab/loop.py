@@ -54,7 +54,7 @@ PLAIN = (
 
 
 class Loop:
-    """A run while it goes on. All that changes is in a checkpoint: `PLAIN`, and what has a state_dict of its own."""
+    """A run in progress. Everything that changes is in a checkpoint: `PLAIN`, and the parts that have their own state_dict."""
 
     def __init__(
         self,

@@ -54,7 +54,7 @@ def add(folder: Path, tags: str = "", text: str = "") -> None:
 
 
 def above(folder: Path, root: Path) -> Notes:
-    """Those of a folder and of all folders above it, up to a root: what is said of a study is said of its runs."""
+    """Return the notes of a folder and of all folders above it, up to a root: the notes of a study apply to its runs."""
     chain = [folder, *folder.parents]
     upto = chain[: chain.index(root) + 1] if root in chain else [folder]
     found = Notes()

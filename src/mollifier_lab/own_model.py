@@ -95,7 +95,7 @@ def compare(
     show: bool = True,
     **settings: Any,
 ) -> Comparison:
-    """Train a model with several methods over several seeds, and compare them. Called again, it goes on where it stopped.
+    """Train a model with several methods over several seeds, and compare them. Called again, it continues where it stopped.
 
     All methods get the same data, initial weights, order of the data and number of updates, seed by seed. What is reported is the plain
     network at the end, on the test set. Runs are made one after the other, in this process; for several at a time write a task

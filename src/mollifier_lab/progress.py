@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: a live bar on a terminal, a plain line per evaluation elsewhere, a small file for who started it."""
+"""Show the progress of a run: a live bar on a terminal, a plain line per evaluation elsewhere, and a small file for the process that started it."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def make_bar(console: Any) -> Any:
 
 
 def title_room(console: Any) -> int:
-    """Letters of a title beside a bar, its count, its rate and the time that is left."""
+    """Return how many letters of a title fit next to a bar, its count, its rate and the time left."""
     return max(12, int(console.width) - 50)
 
 

@@ -1,4 +1,4 @@
-"""Ends the trials of a search early that look bad beside the others, by Optuna's pruners: the same for every method, and off by default."""
+"""End unpromising trials of a search early, by Optuna's pruners: the same for every method, and off by default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks and methods of the user's own: `register_task` and `register_method` put them beside those of the paper. No torch here.
+"""Register the user's own tasks and methods, in addition to those of the paper. No torch here.
 
 >>> from mollifier_lab import methods
 >>> register_method("copy-and-noise", mollify={"recurrent": {"gates": False}}, summary="All but the gates.", knobs=("k",))
@@ -80,7 +80,7 @@ def register_method(
     undo: Callable[..., Any] | None = None,
     **facts: Any,
 ) -> Any:
-    """Make a function a method, for every command and task: a decorator. Or put a method together from what there is, by keywords.
+    """Register a function as a method for every command and task, as a decorator; or compose a method of existing parts, by keywords.
 
         @register_method("half-time", knobs=("c",))
         def half_time(model, settings, example):

@@ -128,7 +128,7 @@ def _row(line: str, what: str) -> Row:
 
 
 def _check_result(found: Row, what: str) -> None:
-    """Is it a result as a run writes it?"""
+    """Return whether a value has the form of a result that a run writes."""
     annealing = found.get("annealing")
     levels = annealing.get("levels") if isinstance(annealing, dict) else []
     for name, expected, good in (

@@ -258,7 +258,7 @@ def search_command(
     pruner: Name = "none",
     logger: str = "",
 ) -> str:
-    """The command that makes a search, or goes on with it, but for a database's password; for the arguments see `search`.
+    """Return the command that starts or continues a search, without a database's password; for the arguments see `search`.
 
     >>> search_command("ptb", "copy", 20, "out", preset="quick", changes=["decay=0.5"], workers=2)
     'mollifier search ptb --method copy --trials 20 --preset quick --set decay=0.5 --seed 0 --out out --workers 2'

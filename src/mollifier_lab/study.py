@@ -58,7 +58,7 @@ def compare(
     allow_other_data: bool = False,
     logger: str = "",
 ) -> list[RunFolder]:
-    """Run what is missing of a comparison: what is done is left alone, what was started goes on, what failed is tried again.
+    """Run what is missing of a comparison: finished runs are left alone, started ones continue, failed ones are tried again.
 
     A run that fails leaves a failure.txt in its folder and stops no other. Several of these at once in one folder share the work. A run's
     numbers depend on its config and the number of threads, not on where it runs.
@@ -144,7 +144,7 @@ def study_command(
     pruner: str = "none",
     logger: str = "",
 ) -> str:
-    """The command that makes a comparison, or goes on with it; for the arguments see `compare` and `mollifier_lab.tuning.tune`.
+    """Return the command that starts or continues a comparison; for the arguments see `compare` and `mollifier_lab.tuning.tune`.
 
     >>> study_command("parity", ["plain", "mollified:k=10"], 3, "out dir", preset="quick", changes=["lr=0.5"], workers=2)
     "mollifier compare parity --methods plain mollified:k=10 --seeds 3 --preset quick --set lr=0.5 --out 'out dir' --workers 2"

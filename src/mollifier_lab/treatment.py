@@ -123,7 +123,7 @@ def _mollify(model: nn.Module, options: dict[str, Any], settings: Settings, exam
 
 
 def _check_projection(model: nn.Module, settings: Settings) -> None:
-    """Refuse a projection that was asked for where no copy has one."""
+    """Refuse a projection setting if no copy needs a projection."""
     copies = [part for part in model.modules() if isinstance(part, mollifier.nn.Copy)]
     if settings.projection != "auto" and all(copy.projection is None for copy in copies):
         raise ValueError(

@@ -79,7 +79,7 @@ class Trials:
                 )
 
     def csv(self) -> str:
-        """A row a trial."""
+        """Return one row per trial."""
         trials = self.all
         names = list(trials[0].params)
         text = io.StringIO()

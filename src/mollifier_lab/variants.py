@@ -110,7 +110,7 @@ def parse_variants(given: Sequence[str | Variant], task: str) -> list[Variant]:
 
 
 def default_methods(task: str) -> list[str]:
-    """What is compared if nothing else is said: all that the paper reports, the network itself, its method and the strongest remedy.
+    """Return what is compared by default: everything that the paper reports, the plain network, the method and the strongest remedy.
 
     >>> default_methods("cifar10")
     ['residual', 'stochastic-depth', 'mollified-residual']

@@ -33,14 +33,14 @@ class Extremes:
 
 @dataclass(frozen=True)
 class Trace:
-    """The trace of the Hessian, estimated, and the standard error."""
+    """An estimate of the trace of the Hessian, and its standard error."""
 
     value: float
     error: float
 
 
 def hessian_product(objective: Objective) -> Callable[[Tensor], Tensor]:
-    """H v for a vector v of all parameters, end to end; chunk after chunk of the data.
+    """Return a function that computes H v for a vector v of all parameters, chunk by chunk of the data.
 
     >>> import torch
     >>> from mollifier.landscape import hessian_product, objective
@@ -69,7 +69,7 @@ def extremes(
     generator: Generator | None = None,
     progress: bool = False,
 ) -> Extremes:
-    """Smallest and largest eigenvalue of the Hessian, by Lanczos with full re-orthogonalisation.
+    """Compute the smallest and largest eigenvalue of the Hessian, by Lanczos with full re-orthogonalisation.
 
         >>> import torch
         >>> from mollifier.landscape import extremes, objective
@@ -114,7 +114,7 @@ def extremes(
 def trace(
     objective: Objective, *, samples: int = 32, generator: Generator | None = None, progress: bool = False
 ) -> Trace:
-    """The trace of the Hessian, by Hutchinson: the mean of vᵀ H v over vectors v of random signs.
+    """Estimate the trace of the Hessian, by Hutchinson: the mean of vᵀ H v over vectors v of random signs.
 
         >>> import torch
         >>> from mollifier.landscape import objective, trace
@@ -140,7 +140,7 @@ def trace(
 
 
 def _ritz(diagonal: list[float], off_diagonal: list[float], length: float, number: int) -> Extremes:
-    """Eigenvalues of the tridiagonal matrix at both ends, and the larger of their residuals."""
+    """Return the extreme eigenvalues of the tridiagonal matrix, and the larger of their residuals."""
     matrix = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
     if off_diagonal:
         off = torch.tensor(off_diagonal, dtype=torch.float64)

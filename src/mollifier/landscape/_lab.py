@@ -1,4 +1,4 @@
-"""What is needed for pictures and progress bars alone, imported when it is asked for."""
+"""Optional imports for figures and progress bars."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def lab(name: str) -> Any:
-    """The module, or an ImportError that says how to get it."""
+    """Import a module, or raise an ImportError that says how to install it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -17,7 +17,7 @@ def lab(name: str) -> Any:
 
 
 def track(items: Iterable[Any], what: str, progress: bool) -> Iterable[Any]:
-    """The items, with a progress bar if asked for."""
+    """Iterate over the items, with a progress bar if requested."""
     if not progress:
         return items
     bar: Iterable[Any] = lab("rich.progress").track(items, what)

@@ -38,7 +38,7 @@ def surfaces(
     chunk: int | None = None,
     **options: Any,
 ) -> list[Surface]:
-    """The loss surface of a mollified model at each level, on the same line or plane. Its levels are as before afterwards.
+    """Compute the loss surface of a mollified model at each level, on the same line or plane. The model's levels are restored afterwards.
 
         >>> import mollifier, torch
         >>> from mollifier.landscape import surfaces
@@ -80,7 +80,7 @@ def curvatures(
     chunk: int | None = None,
     progress: bool = False,
 ) -> list[Curvature]:
-    """Loss, extreme eigenvalues and trace of the Hessian at each level. Arguments as `surfaces`, `extremes` and `trace`."""
+    """Compute loss, extreme eigenvalues and trace of the Hessian at each level. The arguments are those of `surfaces`, `extremes` and `trace`."""
     found = []
     with _kept(model):
         for level in track(levels, "levels", progress):
@@ -93,7 +93,7 @@ def curvatures(
 
 @contextmanager
 def _kept(model: nn.Module) -> Iterator[None]:
-    """Within, the levels may change; afterwards they are what they were."""
+    """Restore the levels at the end of this context."""
     before = read_levels(model)
     try:
         yield

@@ -28,13 +28,13 @@ class Objective:
     parts: Sequence[tuple[LossFunction, float]]
 
     def __call__(self, parameters: Vector | None = None) -> Tensor:
-        """The loss, here or at other parameters; no gradient."""
+        """Compute the loss at the current or at other parameters, without a gradient."""
         values = self.parameters if parameters is None else parameters
         with torch.no_grad():
             return torch.stack([share * one_number(part(values)) for part, share in self.parts]).sum()
 
     def at(self, moved: Vector) -> Tensor:
-        """The loss at many parameters, stacked in front, at once. A single one goes without vmap."""
+        """Compute the loss at many stacked parameters at once; a single one is computed without vmap."""
         if len(next(iter(moved.values()))) == 1:
             return self({name: value[0] for name, value in moved.items()})[None]
         with torch.no_grad():
@@ -43,12 +43,12 @@ class Objective:
 
     @property
     def size(self) -> int:
-        """How many numbers the parameters are."""
+        """The number of parameters."""
         return sum(tensor.numel() for tensor in self.parameters.values())
 
 
 def objective(model: nn.Module, criterion: Callable[..., Tensor], *data: Tensor, chunk: int | None = None) -> Objective:
-    """The loss of a model over data, for `surface`, `extremes` and `trace`.
+    """Create the loss of a model over data, for `surface`, `extremes` and `trace`.
 
         >>> import torch
         >>> from mollifier.landscape import objective

@@ -28,7 +28,7 @@ class Surface:
     level: float | None = None
 
     def figure(self, **options: Any) -> Any:
-        """A matplotlib figure: a curve, or contours. The options go to ``plot`` or ``contour``."""
+        """Draw a matplotlib figure: a curve, or contours. The options go to ``plot`` or ``contour``."""
         figure = lab("matplotlib.figure").Figure(figsize=(4.2, 3.6), layout="constrained")
         axes = figure.subplots()
         if self.values.dim() == 1:
@@ -44,7 +44,7 @@ class Surface:
 
 
 def filter_direction(parameters: Vector, *, generator: Generator | None = None, vectors: bool = False) -> Vector:
-    """A random direction, each filter of it as long as that of the parameters.
+    """Draw a random direction, in which each filter has the length of the parameters' own.
 
         >>> import torch
         >>> from mollifier.landscape import filter_direction
@@ -83,7 +83,7 @@ def surface(
     progress: bool = False,
     level: float | None = None,
 ) -> Surface:
-    """The loss on a line or a plane through the parameters.
+    """Compute the loss on a line or a plane through the parameters.
 
         >>> import torch
         >>> from mollifier.landscape import filter_direction, objective, surface
@@ -116,7 +116,7 @@ def surface(
 
 
 def _moved(parameters: Vector, directions: Sequence[Vector], steps: Tensor) -> Vector:
-    """The parameters at each step, stacked."""
+    """Return the parameters at each step, stacked."""
     moved = {}
     for name, value in parameters.items():
         weights = steps.to(device=value.device, dtype=value.dtype)

@@ -1,4 +1,4 @@
-"""`mollifier tasks` and `mollifier methods`: what there is."""
+"""`mollifier tasks` and `mollifier methods`: list what is available."""
 
 from __future__ import annotations
 

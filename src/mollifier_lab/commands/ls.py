@@ -94,7 +94,7 @@ def status(run: Run) -> str:
 
 
 def result(run: Run) -> str:
-    """The headline of a run that is done, or the curve's last value of one that goes on."""
+    """Return the headline of a finished run, or the last value of the curve of a run in progress."""
     settings = run.config.settings
     if run.status == "done" and not run.damage:
         return f"{settings.headline} {show_metric(settings.headline, run.final)}"

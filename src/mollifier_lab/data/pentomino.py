@@ -40,7 +40,7 @@ CHUNK = 60_000  # scenes decoded at once: bounds the memory, whatever the count
 
 @dataclass(frozen=True, slots=True)
 class Scenes:
-    """Candidate scenes, one a row: the label, and for each of the three sprites its shape, pattern and block."""
+    """Candidate scenes, one per row: the label, and for each of the three sprites its shape, pattern and block."""
 
     label: Bytes
     shape: Bytes

@@ -69,7 +69,7 @@ def load(folder: Path) -> Ptb:
 
 
 def batchify(stream: Tensor, batch: int) -> Tensor:
-    """The text cut into `batch` stretches of equal length, one a row; what is left over at the end is dropped.
+    """Cut the text into `batch` stretches of equal length, one per row; the rest at the end is dropped.
 
     >>> batchify(torch.arange(7), 2)
     tensor([[0, 1, 2],

@@ -30,7 +30,7 @@ class File:
 
 @dataclass(frozen=True)
 class Archive:
-    """A .tar.gz, .tgz or .zip that holds a set's files as ``prefix + name``, beside others that are left alone."""
+    """A .tar.gz, .tgz or .zip that holds a set's files as ``prefix + name``, among other files, which are ignored."""
 
     name: str
     addresses: tuple[str, ...]

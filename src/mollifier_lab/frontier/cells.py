@@ -150,7 +150,7 @@ def edge(way: str, activation: str, cells: Sequence[Cell], depths: Sequence[int]
 
 
 def write(cells: Iterable[Cell], out: Path) -> None:
-    """Put cells into map.csv, beside those of other activations and in place of older ones."""
+    """Write cells to map.csv, keeping those of other activations and replacing older ones."""
     key = {(cell.way, cell.activation, cell.depth, cell.seed): cell for cell in (*read(out), *cells)}
     order = list(BY_NAME)
     rows = sorted(key.values(), key=lambda cell: (cell.activation, order.index(cell.way), cell.depth, cell.seed))

@@ -14,7 +14,7 @@ PICTURE, TABLE = "map.png", "frontier.md"
 
 
 def draw(out: Path) -> list[Path]:
-    """Write the picture and the table beside map.csv; the paths."""
+    """Write the picture and the table next to map.csv, and return their paths."""
     cells = read(out)
     paths = [out / PICTURE, out / TABLE]
     write_atomically(paths[0], heat_maps(cells))

@@ -66,7 +66,7 @@ class Residual(nn.Module):
 
 
 class ResidualRecurrent(Residual):
-    """The same around a recurrent layer: (x + output, state). A layer that does not survive goes on in time all the same."""
+    """The same around a recurrent layer: (x + output, state). The state of a layer that is dropped still advances in time."""
 
     def forward(  # type: ignore[override]
         self, x: Tensor, state: tuple[Tensor, Tensor] | None = None

@@ -61,7 +61,7 @@ class BasicBlock(nn.Module):
         return out
 
     def branch(self, x: Tensor) -> Tensor:
-        """What is computed beside the shortcut."""
+        """Compute the branch parallel to the shortcut."""
         h = self.dropout(self.relu1(self.norm1(self.conv1(x))))
         out: Tensor = self.norm2(self.conv2(h))
         return out

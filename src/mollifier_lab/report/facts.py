@@ -1,4 +1,4 @@
-"""What a page says beside the numbers: settings, environment, commands, runs that failed."""
+"""What a page shows in addition to the numbers: settings, environment, commands, failed runs."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def recorded_commands(runs: Iterable[Run]) -> list[str]:
 
 
 def train_command(run: Run, root: Path) -> str:
-    """The command that makes one run by itself, into a folder of the same name."""
+    """Return the command that repeats a single run, in a folder of the same name."""
     config = run.config
     kind = TASKS[config.task]
     preset = kind(**dict(kind.presets.get(config.preset, {})))  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ def title(metric: str) -> str:
 
 
 def is_percent(metric: str) -> bool:
-    """Is it a fraction that is shown as percent?"""
+    """Return whether a metric is a fraction that is shown as a percentage."""
     return metric.endswith("_error")
 
 

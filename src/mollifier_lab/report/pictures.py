@@ -37,7 +37,7 @@ def annealed(found: Sequence[Variant]) -> list[Variant]:
 
 
 def curves_png(tasks: dict[str, list[Variant]]) -> bytes:
-    """A row a task: the training loss and the task's metric, each as a mean with a band and a thin line a seed."""
+    """Draw one row per task: the training loss and the task's metric, each as a mean with a band and a thin line per seed."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.5, sum(map(_height, tasks.values()))), layout="constrained")
@@ -54,7 +54,7 @@ def curves_png(tasks: dict[str, list[Variant]]) -> bytes:
 
 
 def losses_png(tasks: dict[str, list[Variant]]) -> bytes | None:
-    """A row a task whose validation loss was measured: training and validation loss over epochs; None if there is none."""
+    """Draw one row per task with a measured validation loss: training and validation loss over epochs. Return None if there is none."""
     from matplotlib.figure import Figure
 
     drawn = {task: found for task, found in tasks.items() if "valid_loss" in curves.series(found)}
@@ -73,7 +73,7 @@ def losses_png(tasks: dict[str, list[Variant]]) -> bytes | None:
 
 
 def levels_png(tasks: dict[str, list[Variant]]) -> bytes:
-    """A row an annealed variant: the level of each block, and the training loss beside it."""
+    """Draw one row per annealed variant: the level of each block, and the training loss next to it."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 

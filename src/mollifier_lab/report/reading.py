@@ -66,7 +66,7 @@ class Run:
 
     @property
     def identity(self) -> Row:
-        """What its numbers depend on beside its config; empty where the run did not write it."""
+        """What its numbers depend on apart from its config; empty if the run did not record it."""
         found = self.environment.get("identity")
         return found if isinstance(found, dict) else {}
 

@@ -66,7 +66,7 @@ class Server(ThreadingHTTPServer):
 
     @property
     def private(self) -> bool:
-        """Is it reached from this machine alone?"""
+        """Whether only this machine can reach the server."""
         return ip_address(str(self.server_address[0])).is_loopback
 
     def stamp(self) -> str:

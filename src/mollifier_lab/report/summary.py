@@ -1,4 +1,4 @@
-"""The table: a row a variant, with intervals, and the paper's number beside ours."""
+"""The table: one row per variant, with intervals, and the paper's number next to ours."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def columns(rows: Sequence[TableRow]) -> list[int]:
 
 
 def table(runs: Iterable[RunFolder]) -> list[TableRow]:
-    """A row a variant, in the order of the tasks and methods; a warning for each run that can not be read or is there twice.
+    """Return one row per variant, in the order of the tasks and methods, with a warning for each run that cannot be read or exists twice.
 
     >>> import tempfile
     >>> from mollifier_lab.settings import RunConfig

@@ -1,4 +1,4 @@
-"""Which runs can be believed, and which belong together: contradictions in records, and what numbers depend on beside the config."""
+"""Decide which runs can be trusted and which belong together: contradictions in records, and what numbers depend on apart from the config."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Task(ABC, Generic[S]):
         """Measure statistics anew that a changed level has made stale, before an evaluation; torch's generator may be used freely."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What is carried from update to update beside the model; tensors and numbers only."""
+        """The state that is carried from update to update in addition to the model; tensors and numbers only."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
