@@ -87,7 +87,7 @@ def status(run: Run) -> str:
     """How far a run is, in a few words."""
     if run.damage:
         return "damaged"
-    word = "diverged" if run.diverged else run.status
+    word: str = "diverged" if run.diverged else run.status
     if run.status == "started":
         last, wanted = run.rows[-1]["update"] if run.rows else 0, run.config.settings.updates
         word = f"unfinished, update {last:,}" + (f" of {wanted:,}" if wanted else "")
