@@ -107,6 +107,8 @@ def test_a_study_shows_each_run_under_way_and_what_is_left_of_all(screen: Consol
     wanted = jobs(tmp_path, 4)
     overview = Overview(screen, wanted, done=1, workers=2)
     overview._bar.start()
+    overview.look()
+    assert last(screen, 1)[0].rstrip().endswith("starting")  # processes take seconds for that
     for job in wanted[:2]:
         job.notes.write_text(json.dumps({"update": 0, "total": 1000, "rate": 0.0, "phase": "compiling"}))
     overview.look()
