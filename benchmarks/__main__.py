@@ -15,7 +15,7 @@ import torch
 from benchmarks import report
 from benchmarks.lines import LINES
 from benchmarks.numerics import LIMITS, errors
-from mollifier import kernels
+from mollifier import ops
 from mollifier_lab.files import write_atomically
 
 ROOT = Path(__file__).parent.parent
@@ -62,14 +62,14 @@ def main() -> None:
     parser.add_argument("--growth", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results.json")
     given = parser.parse_args()
-    print(kernels.info(), flush=True)
-    off = errors() if kernels.info().backend == "native" else {}
+    print(ops.info(), flush=True)
+    off = errors() if ops.info().backend == "native" else {}
     for name, value in off.items():
         print(f"largest relative error of the {name}, float32: {value:.1e}", flush=True)
         if value > LIMITS[name]:
             raise SystemExit(
                 f"{name}: an error of {value:.1e}, expected at most {LIMITS[name]:.0e}. The kernels do not compute what the "
-                "reference computes: nothing is timed. Run the tests in tests/kernels."
+                "reference computes: nothing is timed. Run the tests in tests/ops."
             )
     machine = {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "errors": off}
     results: dict[str, Any] = {"machine": machine, "rows": [], "growth": []}

@@ -1,6 +1,7 @@
-// Drives every exported kernel on several threads, for ThreadSanitizer. gcc's OpenMP runtime is not instrumented, and its barriers
+// Drives every kernel on several threads, for ThreadSanitizer. gcc's OpenMP runtime is not instrumented, and its barriers
 // would look like races; so the four of its functions that the kernels use are written here with std::thread, which it understands.
-#include "recurrent_cells.h"
+#include "chain.h"
+#include "recurrent.h"
 #include <cstdint>
 #include <cstdio>
 #include <pthread.h>
@@ -27,25 +28,8 @@ void GOMP_parallel(void (*body)(void*), void* data, unsigned threads, unsigned) 
 }
 void GOMP_barrier() { pthread_barrier_wait(meeting); }
 
-struct Activation { int32_t kind; double slope, offset, first, second; };
-struct Head { int64_t dtype, outer, units, inner, in_units; const Activation* act; double level, strength; int64_t line, residual; uint64_t seed; };
-void mollifier_unit_forward(const Head*, const void*, const void*, const void*, int64_t, void*, void*, void*, int);
-void mollifier_unit_backward(const Head*, const void*, const void*, const void*, const void*, const void*, int64_t, int, void*, void*, void*,
-                             int);
-struct Layer {
-  const void *w, *bias, *a;
-  void *grad_w, *grad_bias, *grad_a;
-  const Activation* act;
-  int64_t in, out, a_count;
-  uint64_t seed;
-  double level, strength;
-  int64_t kind, line, residual;
-};
-void mollifier_chain_forward(int, void*, const Layer*, int64_t, int64_t, const void*, void*, int, void*, int64_t, void*, int);
-void mollifier_chain_backward(int, void*, const Layer*, int64_t, int64_t, const void*, const void*, const void*, void*, int64_t, void*, int);
 using Direction = mollifier::Direction<float>;
-void mollifier_lstm_float(int, const mollifier::Options*, const int64_t*, const Direction*, int, int);
-void mollifier_gru_float(int, const mollifier::Options*, const int64_t*, const Direction*, int, int);
+using namespace mollifier;
 
 // Column-major, as Fortran has it.
 void gemm(const char* ta, const char* tb, const int* m, const int* n, const int* k, const float* alpha, const float* a, const int* lda,
@@ -78,45 +62,44 @@ Numbers results(int threads) {
   const Activation act{0, 0.25, 0.5, 0, 0};
   for (int64_t inner : {int64_t(1), int64_t(300)}) {
     const int64_t rows = inner == 1 ? 900 : 64, units = 40, below_units = 30, n = rows * units * inner;
-    const Head head{0, rows, units, inner, below_units, &act, 0.5, 10, 0, 0, 7};
+    const Unit head{FLOAT, rows, units, inner, below_units, true, act, 0.5, 0.5, 20, false, false, false, 7};
     const Numbers x = draw(n), below = draw(rows * below_units * inner), a = draw(units), grad = draw(n);
     Numbers out(n), by_x(n), by_a(n), gx(n), gb(below.size()), ga(units);
-    mollifier_unit_forward(&head, x.data(), below.data(), a.data(), units, out.data(), by_x.data(), by_a.data(), threads);
-    mollifier_unit_backward(&head, grad.data(), nullptr, by_x.data(), by_a.data(), a.data(), units, 1, gx.data(), gb.data(), ga.data(),
+    unit_forward(head, x.data(), below.data(), a.data(), units, out.data(), by_x.data(), by_a.data(), threads);
+    unit_backward(head, grad.data(), nullptr, by_x.data(), by_a.data(), a.data(), units, gx.data(), gb.data(), ga.data(),
                             threads);
     keep(out), keep(gx), keep(gb), keep(ga);
-    mollifier_unit_backward(&head, grad.data(), x.data(), nullptr, nullptr, a.data(), units, 1, gx.data(), gb.data(), ga.data(), threads);
+    unit_backward(head, grad.data(), x.data(), nullptr, nullptr, a.data(), units, gx.data(), gb.data(), ga.data(), threads);
     keep(gx), keep(gb), keep(ga);
   }
   {
-    const int64_t rows = 70, widths[] = {33, 50, 50, 61}, room = (rows * 61 + 15) / 16 * 16;
+    const int64_t rows = 70, widths[] = {33, 50, 50, 61};
     std::vector<Numbers> tensors;
-    std::vector<Layer> layers;
+    std::vector<Link<float>> links;
     for (int i = 0; i < 3; ++i) {  // sparse, dense, copied
       const int64_t in = widths[i], out = widths[i + 1];
       for (int64_t size : {in * out, out, out}) tensors.push_back(draw(size));
       for (int64_t size : {in * out, out, out}) tensors.push_back(Numbers(size));
-      layers.push_back({nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, &act, in, out, out, uint64_t(7 + i), i ? 0.5 : 0.8, 10, 1 - i, 0, 0});
-      if (i == 2) layers.back().kind = 2;
+      const double level = i == 0 ? 0.8 : i == 1 ? 0.5 : 1.0;
+      links.push_back({nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, in, out, out, act, level, level, 20, false, false, uint64_t(7 + i)});
     }
     for (int i = 0; i < 3; ++i) {
-      Layer& l = layers[i];
+      Link<float>& l = links[i];
       l.w = tensors[6 * i].data(), l.bias = tensors[6 * i + 1].data(), l.a = tensors[6 * i + 2].data();
       l.grad_w = tensors[6 * i + 3].data(), l.grad_bias = tensors[6 * i + 4].data(), l.grad_a = tensors[6 * i + 5].data();
     }
     const Numbers x = draw(rows * 33), grad = draw(rows * 61);
-    Numbers out(rows * 61), gx(rows * 33), kept(16 + 9 * (room + 16)), scratch(3 * room);
-    mollifier_chain_forward(0, (void*)gemm, layers.data(), 3, rows, x.data(), kept.data(), 1, scratch.data(), room, out.data(), threads);
-    mollifier_chain_backward(0, (void*)gemm, layers.data(), 3, rows, x.data(), kept.data(), grad.data(), scratch.data(), room, gx.data(),
-                             threads);
+    Chain<float> chain{gemm, links.data(), 3, rows, false, threads};
+    Numbers out(rows * 61), gx(rows * 33), kept(chain.kept_size(true)), scratch(3 * chain.room());
+    chain.forward(x.data(), kept.data(), true, scratch.data(), out.data());
+    chain.backward(x.data(), kept.data(), grad.data(), scratch.data(), gx.data());
     keep(out), keep(gx);
     for (int i = 0; i < 18; ++i)
       if (i % 6 > 2) keep(tensors[i]);
   }
   for (int parts : {4, 3}) {  // LSTM, GRU
     const int64_t sizes[] = {20, 20, 13, 2}, rows = 55, batch = 20, in = 37, h = 150, wide = parts * h;
-    const mollifier::Options o{0, 1, 1, 0, 4, int(batch), int(in), int(h), 0.5, 10, 0};
-    const auto run = parts == 4 ? mollifier_lstm_float : mollifier_gru_float;
+    const Options o{false, true, true, false, 4, batch, int(in), int(h), 0.5, 20, false};
     for (int directions : {1, 2}) {
       std::vector<Numbers> made;
       const Numbers x = draw(rows * in);
@@ -124,7 +107,7 @@ Numbers results(int threads) {
       const auto empty = [&](int64_t size) { return made.push_back(Numbers(size)), made.back().data(); };
       std::vector<Direction> d;
       for (int reverse = 0; reverse < directions; ++reverse) {
-        Direction one{reverse, 1, reverse == 0, 0, 3, 5, 0.5, 7, 8, x.data(), given(wide * in), given(wide * h), given(wide), given(wide), given(2 * h), given(batch * h)};
+        Direction one{reverse == 1, true, reverse == 0, 0, 3, 5, 0.5, 7, 8, x.data(), given(wide * in), given(wide * h), given(wide), given(wide), given(2 * h), given(batch * h)};
         one.c0 = parts == 4 ? given(batch * h) : nullptr;
         one.z = empty(rows * wide), one.kept = empty(rows * wide), one.out = empty(rows * h), one.cell = empty(rows * h), one.mixed = empty(rows * h);
         one.final_h = empty(batch * h), one.final_c = empty(batch * h);
@@ -134,7 +117,7 @@ Numbers results(int threads) {
         one.grad_h = empty(batch * h), one.grad_c = empty(batch * h);
         d.push_back(one);
       }
-      for (int backward : {0, 1}) run(backward, &o, sizes, d.data(), directions, threads);
+      for (bool backward : {false, true}) recurrent<float>(parts == 4, backward, o, sizes, d.data(), directions, threads);
       for (const Numbers& each : made) keep(each);
     }
   }
