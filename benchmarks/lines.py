@@ -55,12 +55,14 @@ def network(name: str, inputs: int) -> list[Ratio]:
     """A step of the MLP at several levels, with the first layer's copy and without."""
     torch.manual_seed(0)
     plain = mlp(inputs)
-    inner, whole = mollified(plain, whole=False), mollified(plain)
+    models = {"hidden layers": mollified(plain, whole=False), "all layers": mollified(plain)}
+    if inputs > 200:  # the first layer narrows
+        models["all layers, fixed projection"] = mollified(plain, projection="fixed")
     steps: dict[str, Any] = {
         "plain": going(training(plain, inputs)),
         "dropout 0.5": going(training(mlp(inputs, dropout=True), inputs)),
     }
-    for label, model in (("hidden layers", inner), ("all layers", whole)):
+    for label, model in models.items():
         step = training(model, inputs)
         for level in (0.0, 0.5, 0.9, 0.99, 1.0):
             steps[f"{label}, p = {level:g}"] = at(level, model, step)

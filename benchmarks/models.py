@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import mollifier
+from mollifier.nn.copy import Projection
 
 Step = Callable[[], object]
 
@@ -22,11 +23,11 @@ def mlp(inputs: int, width: int = 200, depth: int = 6, dropout: bool = False) ->
     return nn.Sequential(nn.Sequential(*first), nn.Sequential(*hidden), nn.Linear(width, 1))
 
 
-def mollified(model: nn.Sequential, whole: bool = True) -> nn.Sequential:
+def mollified(model: nn.Sequential, whole: bool = True, projection: Projection = "learned") -> nn.Sequential:
     """All layers, or all but the first."""
     model = copy.deepcopy(model)
     if whole:
-        return mollifier.mollify(nn.Sequential(*model[0], *model[1], model[2]))
+        return mollifier.mollify(nn.Sequential(*model[0], *model[1], model[2]), projection=projection)
     model[1] = mollifier.mollify(model[1], output=True)  # a hidden layer is the last one in there
     return model
 

@@ -4,6 +4,7 @@ The Hessian and the midpoint test are taken over every parameter at once, in flo
 layers that are copied past, and the a that mollification added. The same Hessian at level 0 has negative eigenvalues.
 """
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -95,9 +96,54 @@ def test_the_network_is_affine_at_level_1(network):
     assert not torch.allclose(net(2 * x) - net(0 * x), 2 * (net(x) - net(0 * x)))
 
 
+def narrowing_mlp(outputs: int) -> tuple[nn.Module, Tensor]:
+    return mlp(7, 5, 4, 2, outputs), torch.randn(12, 7, dtype=torch.float64)
+
+
+def narrowing_convnet(outputs: int) -> tuple[nn.Module, Tensor]:
+    layers = [nn.Conv2d(5, 3, 3, padding=1), nn.ReLU(), nn.Conv2d(3, 2, 3, stride=2, padding=1), nn.Tanh()]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(8, outputs)), torch.randn(8, 5, 4, 4, dtype=torch.float64)
+
+
+class Last(nn.Module):
+    """The last output of two bidirectional layers, the second of which narrows, and a head."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.rnn = nn.GRU(5, 3, 2, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(6, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.rnn(x)[0][:, -1])
+
+
+def narrowing_gru(outputs: int) -> tuple[nn.Module, Tensor]:
+    return Last(outputs), torch.randn(6, 3, 5, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("network", [narrowing_mlp, narrowing_convnet, narrowing_gru])
+def test_with_the_fixed_projection_a_network_that_narrows_is_convex_too(network, head):
+    plain, x = network(HEADS[head])
+    net = mollifier.mollify(copy.deepcopy(plain).double(), projection="fixed").eval()
+    assert "fixed" in {row.copy for row in mollifier.report(net).blocks}
+    loss, start = objective(net, x, head)
+    for point in (start, *(start + torch.randn_like(start) for _ in range(2))):
+        assert smallest_eigenvalue(loss, point) >= -1e-8
+    for _ in range(50):
+        one, two = (3 * torch.randn_like(start) for _ in range(2))
+        chord = 0.5 * loss(one) + 0.5 * loss(two)
+        assert loss(0.5 * one + 0.5 * two) <= chord + 1e-10 * (1 + chord.abs())
+
+    learned = mollifier.mollify(plain.double(), projection="learned").eval()
+    loss, start = objective(learned, x, head)
+    assert smallest_eigenvalue(loss, start) < -1e-4
+
+
 def test_a_learned_projection_makes_it_a_product_convex_in_each_factor():
     """Where a layer narrows the copy is a learned projection P: the objective at level 1 is that of W P x, a product of two linear
-    maps. It is convex in the head W and in P alone, but not in both together, so the paper's claim holds for padding only.
+    maps. It is convex in the head W and in P alone, but not in both together, so the paper's claim holds for padding and for the fixed
+    projection only.
     """
     net = mollifier.mollify(mlp(5, 3, 3).double()).eval()
     x = torch.randn(12, 5, dtype=torch.float64)

@@ -22,6 +22,7 @@ from functools import cache
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from mollifier.activations import Activation, activation as find, hard_sigmoid
@@ -174,6 +175,24 @@ def copy_mix(
         p = level.to(above.dtype)
         return p * below + (1.0 - p) * above  # this order is exact at both ends
     raise ValueError(f"noise={noise!r}: expected 'sample', 'expected', 'exact' or a tensor of uniform draws")
+
+
+def signed_sums(below: Tensor, weight: Tensor, units: int, unit_dim: int = -1) -> Tensor:
+    """Sum every ``units``-th unit of a wider layer, each times its weight: the fixed projection, for a layer that narrows.
+
+    y_j = w_j h_j + w_{j + m} h_{j + m} + …, where m is ``units``; linear in h, and no product of matrices.
+
+    >>> signed_sums(torch.arange(5.0), torch.tensor([1.0, 1.0, -1.0, 1.0, 1.0]), units=2)
+    tensor([2., 4.])
+    """
+    wide, behind = weight.shape[0], (1,) * (-unit_dim - 1)
+    whole = wide - wide % units
+    weighted = below * weight.view(-1, *behind)
+    sums = torch.unflatten(weighted.narrow(unit_dim, 0, whole), unit_dim, (-1, units)).sum(unit_dim - 1)
+    if whole == wide:
+        return sums
+    rest = weighted.narrow(unit_dim, whole, wide - whole)  # the last round has fewer
+    return sums + F.pad(rest, (0, 0) * len(behind) + (0, units - (wide - whole)))
 
 
 def noisy_gate(

@@ -44,10 +44,12 @@ def treat(model: nn.Module, config: RunConfig, example: Any = None) -> mollifier
             return found if method.anneals else None
         if method.weight_noise:
             add_weight_noise(model, settings.weight_std)
-        elif method.mollify is not None and has_steps(model):
-            mollify_steps(model, **method.mollify)
         elif method.mollify is not None:
-            _mollify(model, dict(method.mollify), settings, example)
+            if has_steps(model):
+                mollify_steps(model, **method.mollify)
+            else:
+                _mollify(model, dict(method.mollify), settings, example)
+            _check_projection(model, settings)
         return make_annealer(model, settings) if method.annealed else None
     except ValueError as error:
         raise LabError(f"method {method.name!r} on task {config.task!r}: {error}") from None
@@ -112,7 +114,7 @@ def _mollify(model: nn.Module, options: dict[str, Any], settings: Settings, exam
         options["recurrent"] = RecurrentOptions(**recurrent)
     if any(isinstance(part, Residual) for part in model.modules()):
         options.setdefault("blocks", is_block)
-    mollifier.mollify(model, c=settings.c, example=example, **options)
+    mollifier.mollify(model, c=settings.c, projection=settings.projection, example=example, **options)
     for part in model.modules():
         if isinstance(part, mollifier.nn.NoisyActivation):
             part.push = settings.push
@@ -120,9 +122,19 @@ def _mollify(model: nn.Module, options: dict[str, Any], settings: Settings, exam
             _one_level(part)
 
 
+def _check_projection(model: nn.Module, settings: Settings) -> None:
+    """Refuse a projection that was asked for where no copy has one."""
+    copies = [part for part in model.modules() if isinstance(part, mollifier.nn.Copy)]
+    if settings.projection != "auto" and all(copy.projection is None for copy in copies):
+        raise ValueError(
+            f"projection={settings.projection!r} would do nothing: no copy of this network has to change its width. Leave it out."
+        )
+
+
 def _recurrent(settings: RecurrentSettings) -> dict[str, Any]:
     return {
         "c": settings.c,
+        "projection": settings.projection,
         "push": settings.push,
         "unbiased_gates": settings.unbiased_gates,
         "time": settings.time,

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import mollifier
+from mollifier.nn import FixedProjection
 
 Limit = Callable[[Any, Tensor], Tensor]
 
@@ -28,6 +29,16 @@ def halve(x: Tensor) -> Tensor:
     return x
 
 
+def matrix(projection: Any) -> Tensor:
+    """The matrix of a projection, learned or fixed; of the fixed one row j has every n-th weight, from the j-th on."""
+    if isinstance(projection, FixedProjection):
+        found = projection.weight.new_zeros(projection.out_units, projection.in_units)
+        for row in range(projection.out_units):
+            found[row, row :: projection.out_units] = projection.weight[row :: projection.out_units]
+        return found
+    return projection.weight.flatten(1)
+
+
 def resnet(model: Any, x: Tensor) -> Tensor:
     return model.fc(pad(halve(halve(x)), 16).mean((2, 3)))
 
@@ -43,14 +54,14 @@ def gpt2(model: Any, tokens: Tensor) -> Tensor:
 
 
 def convolutions(model: Any, x: Tensor) -> Tensor:
-    weight = model.get_parameter("6._mollifier.ends.0.copy.projection.weight")
-    return torch.einsum("oi,bi...->bo...", weight.flatten(1), halve(pad(halve(x), 4)))
+    weight = matrix(model.get_submodule("6._mollifier.ends.0.copy.projection"))
+    return torch.einsum("oi,bi...->bo...", weight, halve(pad(halve(x), 4)))
 
 
 def projected(*runs: int) -> Limit:
     def limit(model: Any, x: Tensor) -> Tensor:
         for run in runs:
-            x = x @ model.get_parameter(f"{run}._mollifier.ends.0.copy.projection.weight").T
+            x = x @ matrix(model.get_submodule(f"{run}._mollifier.ends.0.copy.projection")).T
         return model[-1](x)
 
     return limit
@@ -68,5 +79,5 @@ def alone(model: Any, x: Tensor) -> Tensor:
 
 
 def functional(model: Any, x: Tensor) -> Tensor:
-    fc2 = model.get_parameter("_mollifier.ends.2.copy.projection.weight")
+    fc2 = matrix(model.get_submodule("_mollifier.ends.2.copy.projection"))
     return model.head(pad(halve(x), 4).flatten(1) @ fc2.T)

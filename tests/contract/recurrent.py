@@ -10,8 +10,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from mollifier.nn import HardSigmoidGRU, HardSigmoidLSTM, MollifiedLSTM, RecurrentOptions
 
-from .limits import pad
-from .zoo import Kind
+from .limits import matrix, pad
+from .zoo import FIXED, Kind
 
 SHAPE = (4, 5, 6)
 
@@ -75,9 +75,9 @@ class Translator(nn.Module):
 
 
 def projections(model: Any, layer: int, path: str = "_mollifier") -> list[Tensor]:
-    """The weights of a layer's projections, one a direction."""
+    """The matrices of a layer's projections, one a direction."""
     copies = model.get_submodule(f"{path}.layers.{layer}.copies")
-    return [copy.projection.weight for copy in copies]
+    return [matrix(copy.projection) for copy in copies]
 
 
 def _bidirectional_limit(model: Any, x: Tensor) -> Tensor:
@@ -145,6 +145,15 @@ RECURRENT = [
     _module("lstm-projected", lambda: nn.LSTM(6, 8, 2, proj_size=4, batch_first=True), _projected_limit),
     _module("lstm-bag-of-words", lambda: nn.LSTM(6, 8, 2, batch_first=True), _bag_of_words, options=BAG),
     _module("gru-bidirectional", lambda: nn.GRU(6, 8, 2, batch_first=True, bidirectional=True), _bidirectional_limit),
+    _module(
+        "gru-bidirectional-fixed",
+        lambda: nn.GRU(6, 8, 2, batch_first=True, bidirectional=True),
+        _bidirectional_limit,
+        options=FIXED,
+    ),
+    _module(
+        "lstm-projected-fixed", lambda: nn.LSTM(6, 8, 2, proj_size=4, batch_first=True), _projected_limit, options=FIXED
+    ),
     _module("gru-sequence-mask-unbiased", lambda: nn.GRU(6, 6, batch_first=True), _same, options=OTHER),
     _module("rnn-tanh", lambda: nn.RNN(6, 6, 2, batch_first=True), _same),
     _module("rnn-relu", lambda: nn.RNN(6, 6, 2, batch_first=True, nonlinearity="relu"), _same),

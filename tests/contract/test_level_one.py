@@ -14,7 +14,7 @@ from mollifier.nn import Copy
 
 from . import models
 from .helpers import assert_equal, capture
-from .limits import pad
+from .limits import matrix, pad
 from .zoo import ACTIVATIONS, AFFINE, CONVERTED, KINDS, KNOWN, Kind, by_name
 
 
@@ -34,8 +34,7 @@ def by_hand(copy: Copy, below: Tensor, above: Tensor) -> Tensor:
         size = below.shape[spatial] // above.shape[spatial]
         below = below.unfold(spatial, size, size).mean(-1)
     if copy.projection is not None:
-        weight = copy.projection.get_parameter("weight").flatten(1)
-        return torch.tensordot(below, weight, ([dim], [1])).movedim(-1, dim)
+        return torch.tensordot(below, matrix(copy.projection), ([dim], [1])).movedim(-1, dim)
     missing = above.shape[dim] - below.shape[dim]
     return pad(below, above.shape[dim], dim) if missing else below
 

@@ -27,7 +27,7 @@ def everything(kind: Kind, model: nn.Module, dtype: torch.dtype, context: Any) -
     found["gradient of the input"] = x.grad
     own = own_parameters(model)
     found.update({f"gradient {number}": parameter.grad for number, parameter in enumerate(own)})
-    buffers = [buffer for name, buffer in model.named_buffers() if not name.endswith("level")]
+    buffers = [buffer for name, buffer in model.named_buffers() if not name.endswith(("level", "projection.weight"))]
     return found | {f"buffer {number}": buffer for number, buffer in enumerate(buffers)}
 
 

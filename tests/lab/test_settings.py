@@ -93,6 +93,7 @@ def test_nothing_near_gives_no_hint() -> None:
         ("parity", "residual", {"v": "one", "p_min": 0.1}, "v='one' would do nothing.*p_min=0.1 would do nothing"),
         ("mnist", "noisy-activation", {"copy": False}, "method 'noisy-activation' has no copy"),
         ("mnist", "weight-noise", {"copy": False}, "method 'weight-noise' has no copy"),
+        ("mnist", "plain", {"projection": "fixed"}, "projection='fixed' would do nothing: method 'plain' has no copy"),
         ("mnist", "copy", {"copy": False}, "copy=False leaves nothing of method 'copy'"),
         ("ptb", "copy", {"time": "annealing"}, "method 'copy' has no mollified gates"),
         ("ptb", "gates", {"push": "odds"}, "method 'gates' has no noisy activations"),
@@ -115,6 +116,17 @@ def test_a_setting_that_would_do_nothing_is_refused(
 def test_a_config_from_before_a_setting_was_there_has_its_default(task: str) -> None:
     config = RunConfig.make(task, "mollified")
     old = json.loads(config.to_json())
-    for name in ("v", "then", "p_min", "copy", "push", "flush_denormal", "unbiased_gates", "time", "time_cap"):
+    for name in (
+        "v",
+        "then",
+        "p_min",
+        "copy",
+        "projection",
+        "push",
+        "flush_denormal",
+        "unbiased_gates",
+        "time",
+        "time_cap",
+    ):
         old["settings"].pop(name, None)
     assert RunConfig.from_json(json.dumps(old)) == config

@@ -178,6 +178,28 @@ def test_the_copy_can_be_taken_away_and_the_push_chosen(method: str) -> None:
         assert {part.push for part in model.modules() if isinstance(part, mollifier.nn.NoisyActivation)} == {"odds"}
 
 
+@pytest.mark.parametrize("projection", ["auto", "learned", "fixed", "always"])
+def test_the_projection_is_the_one_asked_for(projection: str) -> None:
+    given = config("mollified", "pentomino", projection=projection)
+    model = mlp(9, 1, width=4, depth=2)
+    treat(model, given)
+    kinds = [type(part.projection) for part in model.modules() if isinstance(part, mollifier.nn.Copy)]
+    narrows = mollifier.nn.FixedProjection if projection == "fixed" else nn.Linear
+    assert kinds == [narrows, type(None)]
+
+
+def test_the_projection_reaches_recurrent_layers() -> None:
+    model = CharacterEncoder(9, 3, embedding=8, width=5, depth=2)
+    treat(model, config("mollified", "characters", projection="fixed"))
+    assert {part.rule for part in model.modules() if isinstance(part, mollifier.nn.Copy)} == {"fixed", "copy"}
+
+
+@pytest.mark.parametrize("changes", [{}, {"copy": False}])
+def test_a_projection_that_no_layer_needs_is_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(LabError, match=r"projection='fixed' would do nothing: no copy .* Leave it out"):
+        treat(mlp(4, 1, width=8, depth=2), config("mollified", projection="fixed", **changes))
+
+
 def test_a_residual_recurrent_layer_without_the_copy() -> None:
     model = LanguageModel(9, width=4, layers=3, architecture="residual").eval()
     words = torch.randint(9, (2, 5))

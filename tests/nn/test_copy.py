@@ -53,6 +53,32 @@ def test_narrower_or_asked_for_is_projected(unit_dim, kind, units, projection):
     assert (copy.projection.weight.grad != 0).all()
 
 
+@pytest.mark.parametrize("unit_dim", [-1, -2, -3, -4])
+@pytest.mark.parametrize("units", [(5, 3), (7, 2), (6, 3), (4, 1)])
+def test_the_fixed_projection_sums_every_nth_unit(unit_dim, units):
+    space = IMAGE.get(unit_dim, ())
+    copy = Copy(*units, unit_dim=unit_dim, projection="fixed").eval()
+    assert copy.rule == "fixed"
+    assert not list(copy.parameters())
+    assert list(copy.state_dict()) == ["level"]
+    below = torch.randn(2, units[0], *space, requires_grad=True)
+    out = copy(below, torch.zeros(2, units[1], *space))
+    matrix = torch.zeros(units[1], units[0])
+    for unit in range(units[0]):
+        matrix[unit % units[1], unit] = copy.projection.weight[unit]
+    torch.testing.assert_close(out, torch.einsum("ij,bj...->bi...", matrix, below))
+    torch.testing.assert_close(matrix.square().sum(1), torch.ones(units[1]))  # a unit keeps its variance
+    given = torch.randn_like(out)
+    (grad,) = torch.autograd.grad(out, below, given)
+    torch.testing.assert_close(grad, torch.einsum("ij,bi...->bj...", matrix, given))
+
+
+def test_the_fixed_projection_pads_where_the_layer_widens():
+    assert Copy(3, 5, projection="fixed").rule == "pad"
+    assert Copy(4, 4, projection="fixed").rule == "copy"
+    assert Copy(5, 3, projection="learned").rule == "project"
+
+
 def test_always_projects_only_where_the_width_changes():
     copy = Copy(4, 4, projection="always")
     assert copy.rule == "copy"
@@ -147,7 +173,7 @@ def test_shapes_that_do_not_meet_are_named(copy, below, above):
 def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match=r"unit_dim=1: expected -1 \(features\), or -2, -3, -4"):
         Copy(unit_dim=1)
-    with pytest.raises(ValueError, match=r"projection='never': expected .*'auto'.*'always'"):
+    with pytest.raises(ValueError, match=r"projection='never': expected 'auto', 'learned', 'fixed' .*'always'"):
         Copy(projection="never")
 
 

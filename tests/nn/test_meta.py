@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import mollifier
-from mollifier.nn import RecurrentOptions
+from mollifier.nn import FixedProjection, RecurrentOptions
 from tests.helpers import mlp
 
 CARRIED = RecurrentOptions(carry_time=True, projection="always")
@@ -16,6 +16,8 @@ MODELS = {
     "mlp": (lambda: mlp(6, 5, 3, 1), {}),
     "lstm": (lambda: nn.LSTM(6, 3, num_layers=2), {"recurrent": CARRIED}),
     "gru": (lambda: nn.GRU(6, 3, bidirectional=True), {"recurrent": CLOCKED}),
+    "mlp-fixed": (lambda: mlp(6, 5, 3, 1), {"projection": "fixed"}),
+    "gru-fixed": (lambda: nn.GRU(6, 3, bidirectional=True), {"projection": "fixed"}),
     "cell": (lambda: nn.LSTMCell(6, 3), {"recurrent": CARRIED}),
 }
 
@@ -45,5 +47,8 @@ def test_a_plain_checkpoint_into_a_model_from_the_meta_device(name, assign, monk
         else:
             assert torch.equal(mine, theirs), key
     x = torch.randn(2, 6)
+    for mine, theirs in zip(model.modules(), fresh.modules(), strict=True):
+        if isinstance(theirs, FixedProjection):
+            assert torch.equal(mine.weight, theirs.weight)
     mollifier.set_level(model, 0.0)
     torch.testing.assert_close(model.eval()(x), plain.eval()(x))

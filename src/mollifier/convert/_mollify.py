@@ -63,7 +63,9 @@ def mollify(
         a: Bounds of the uniform distribution that the learned a are drawn from.
         residual: Add the layer below to what a block computes, too. It stays at level 0, so that such a model is
             deployed as it is: `restore` refuses to drop what it was trained with.
-        projection: ``"auto"``: pad where a block is wider than its input, project where it is narrower; ``"always"``: project.
+        projection: How a block copies an input of another width. ``"learned"``: padded where the block is wider, through a learned
+            projection where it is narrower; ``"fixed"``: there through a fixed one, see `mollifier.nn.FixedProjection`; ``"always"``:
+            through a learned one in both cases. ``"auto"`` is ``"learned"``.
         level: To start at.
         train_noise: In train(): ``"sample"``, ``"expected"`` (deterministic training) or ``"exact"``.
         eval_noise: In eval().

@@ -1,9 +1,10 @@
-"""Modules with state: the noisy activation, the copy, the block, weight noise, and the paper's hard-sigmoid."""
+"""Modules with state: the noisy activation, the copy, its fixed projection, the block, weight noise, and the paper's hard-sigmoid."""
 
 from mollifier.nn._levelled import Levelled as Levelled
 from mollifier.nn.block import MollifiedBlock as MollifiedBlock
 from mollifier.nn.copy import Copy as Copy
 from mollifier.nn.noisy import HardSigmoid as HardSigmoid, NoisyActivation as NoisyActivation
+from mollifier.nn.projection import FixedProjection as FixedProjection
 from mollifier.nn.recurrent import (
     HardSigmoidGRU as HardSigmoidGRU,
     HardSigmoidLSTM as HardSigmoidLSTM,
@@ -24,6 +25,7 @@ from mollifier.nn.weight_noise import (
 
 __all__ = [
     "Copy",
+    "FixedProjection",
     "HardSigmoid",
     "HardSigmoidGRU",
     "HardSigmoidLSTM",

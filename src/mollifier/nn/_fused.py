@@ -109,12 +109,15 @@ def _link(
     weight, bias, a = given.get("weight"), given.get("bias"), noise._parameters["a"]
     if weight is None or a is None or not ops.knows(act) or weight.shape != (units := copy.out_units or width, width):
         return None
-    if noise.units not in (1, units) or copy.rule == "project" or width > units:
+    signs = copy.projection.weight if copy.rule == "fixed" and copy.projection is not None else None
+    if noise.units not in (1, units) or copy.rule == "project" or (width > units) != (signs is not None):
+        return None
+    if signs is not None and not (isinstance(signs, Tensor) and _simple(signs, dtype)):
         return None
     if not (_simple(weight, dtype) and _simple(a, dtype) and (bias is None or _simple(bias, dtype))):
         return None
     of_noise, of_copy = cast("tuple[Tensor, Tensor]", (noise._buffers["level"], copy._buffers["level"]))
-    return ops.Link(weight, bias, a, act, of_noise, of_copy, noise.c, noise.push, copy.residual)
+    return ops.Link(weight, bias, a, act, of_noise, of_copy, noise.c, noise.push, copy.residual, signs)
 
 
 def _simple(tensor: Tensor, dtype: torch.dtype) -> bool:

@@ -27,7 +27,7 @@ class MollifiedBlock(nn.Module):
         block: Any module; further arguments are passed on, and of a tuple the first tensor is mixed.
         in_units: Units of the input; None if the output has the same shape.
         out_units: Units of the output.
-        **options: Of `Copy`: ``unit_dim``, ``projection``, ``residual``, ``level``, ``train_noise``, ``eval_noise``.
+        **options: Of `Copy`: ``unit_dim``, ``projection``, ``residual``, ``seed``, ``level``, ``train_noise``, ``eval_noise``.
     """
 
     def __init__(

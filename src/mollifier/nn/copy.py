@@ -12,8 +12,16 @@ from torch import Tensor, nn
 from mollifier import ops
 from mollifier.functional import Noise
 from mollifier.nn._levelled import Levelled
+from mollifier.nn.projection import FixedProjection
 
-Projection = Literal["auto", "always"]
+Projection = Literal["auto", "learned", "fixed", "always"]
+# option: what a wider layer copies, and what a narrower one does
+_RULES = {
+    "auto": ("pad", "project"),
+    "learned": ("pad", "project"),
+    "fixed": ("pad", "fixed"),
+    "always": ("project", "project"),
+}
 _CONVOLUTIONS = {-2: nn.Conv1d, -3: nn.Conv2d, -4: nn.Conv3d}
 _POOLS = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 _ADAPTIVE = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
@@ -28,16 +36,19 @@ class Copy(Levelled):
         >>> copy(torch.ones(8, 40), torch.zeros(8, 100)).sum(1)[:2]         # level 1: the copy itself
         tensor([40., 40.])
 
-    Where the shapes differ: a smaller image is met by average pooling; then more units by zero-padding, fewer by a learned
-    linear projection (a 1×1 convolution for images), which ``projection="always"`` takes for both.
+    Where the shapes differ: a smaller image is met by average pooling; then more units by zero-padding, fewer by a linear
+    projection. That is learned (a 1×1 convolution for images), or with ``projection="fixed"`` sums of units with fixed signs,
+    which has no parameters, costs next to nothing and leaves the objective at level 1 convex.
 
     Args:
         in_units: Units of the input of the layer; None if input and output have the same shape.
         out_units: Units of its output.
         unit_dim: Where the units are: -1 for `nn.Linear`, -3 for the channels of an `nn.Conv2d`.
-        projection: ``"auto"`` or ``"always"``.
+        projection: ``"learned"`` or ``"fixed"`` where there are fewer units above; ``"always"``: learned, also where there are more.
+            ``"auto"`` is ``"learned"``.
         residual: Add the copied path to what the layer computed as well (the dashed line in the figure of the layer).
             This part does not go away with the level.
+        seed: Of the fixed projection, see `FixedProjection`.
         level: p, from 1 (mollified) to 0 (plain).
         train_noise: In train(): ``"sample"``, ``"expected"`` or ``"exact"``.
         eval_noise: In eval().
@@ -53,6 +64,7 @@ class Copy(Levelled):
         unit_dim: int = -1,
         projection: Projection = "auto",
         residual: bool = False,
+        seed: int = 0,
         level: float = 1.0,
         train_noise: Noise = "sample",
         eval_noise: Noise = "expected",
@@ -62,26 +74,28 @@ class Copy(Levelled):
         super().__init__(level, train_noise, eval_noise)
         if unit_dim != -1 and unit_dim not in _CONVOLUTIONS:
             raise ValueError(f"unit_dim={unit_dim}: expected -1 (features), or -2, -3, -4 (channels in 1-d, 2-d, 3-d)")
-        if projection not in ("auto", "always"):
+        if projection not in _RULES:
             raise ValueError(
-                f"projection={projection!r}: expected 'auto' (pad if wider, project if narrower) or 'always'"
+                f"projection={projection!r}: expected 'auto', 'learned', 'fixed' (pad if wider, project if narrower) or 'always'"
             )
         self.in_units, self.out_units, self.unit_dim, self.residual = in_units, out_units, unit_dim, residual
         self.projection: nn.Module | None = None
         self.rule = "copy"
         if in_units is not None and out_units is not None and in_units != out_units:
-            self.rule = "pad" if out_units > in_units and projection == "auto" else "project"
-            if self.rule == "project":
-                where: dict[str, Any] = {"bias": False, "device": device, "dtype": dtype}
+            self.rule = _RULES[projection][out_units < in_units]
+            where: dict[str, Any] = {"device": device, "dtype": dtype}
+            if self.rule == "fixed":
+                self.projection = FixedProjection(in_units, out_units, unit_dim=unit_dim, seed=seed, **where)
+            elif self.rule == "project":
                 layer = nn.Linear if unit_dim == -1 else partial(_CONVOLUTIONS[unit_dim], kernel_size=1)
-                self.projection = layer(in_units, out_units, **where)
+                self.projection = layer(in_units, out_units, bias=False, **where)
                 self.reset_parameters()
         self.level = self.level.to(device)
 
     def reset_parameters(self) -> None:
-        """Draw the projection anew."""
-        if self.projection is not None:
-            nn.init.xavier_uniform_(cast(Tensor, self.projection.weight))
+        """Draw the learned projection anew."""
+        if self.rule == "project":
+            nn.init.xavier_uniform_(cast(nn.Linear, self.projection).weight)
 
     def forward(self, below: Tensor, above: Tensor) -> Tensor:
         if not self.active:

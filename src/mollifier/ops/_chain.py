@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mollifier import functional
 from mollifier.activations import Activation
 from mollifier.functional import Push
 from mollifier.ops import _library
@@ -29,16 +30,16 @@ from mollifier.ops._unit import reference, unit
 
 # Bytes that are asked for at once. Beyond 32 MiB glibc asks the system anew at every step, which costs more than the step's arithmetic.
 LOT = 30 << 20
-SETTINGS = 9  # numbers for each link, see `Link.settings`
+SETTINGS = 10  # numbers for each link, see `Link.settings`
 
-# Returns the output, and what the backward pass needs. biases: of those links that have one. levels: of each link the noise's and the copy's.
+# Returns the output, and what the backward pass needs. biases, signs: of those links that have them. levels: of each link the noise's and the copy's.
 define(
-    "chain(Tensor x, Tensor[] weights, Tensor[] biases, Tensor[] a, Tensor[] levels, Tensor seeds, float[] settings, bool expected, "
+    "chain(Tensor x, Tensor[] weights, Tensor[] biases, Tensor[] a, Tensor[] levels, Tensor[] signs, Tensor seeds, float[] settings, bool expected, "
     "bool keep) -> (Tensor, Tensor)"
 )
 # by: for each link the sum of 1 (weight), 2 (bias) and 4 (a), where these gradients are wanted. Only these are returned, after x's.
 define(
-    "chain_backward(Tensor grad, Tensor x, Tensor kept, Tensor[] weights, Tensor[] a, float[] settings, bool expected, bool by_x, "
+    "chain_backward(Tensor grad, Tensor x, Tensor kept, Tensor[] weights, Tensor[] a, Tensor[] signs, float[] settings, bool expected, bool by_x, "
     "int[] by) -> Tensor[]"
 )
 _forward, _backward = OPERATORS.chain.default, OPERATORS.chain_backward.default
@@ -46,7 +47,7 @@ Two = tuple[Tensor, Tensor]
 
 
 class Link(NamedTuple):
-    """A linear layer whose own input is copied, padded with zeros: out_features >= in_features.
+    """A linear layer whose own input is copied, padded with zeros: out_features >= in_features, unless there are signs.
 
     Attributes:
         weight: (out, in).
@@ -58,6 +59,7 @@ class Link(NamedTuple):
         c: Factor on the noise.
         push: ``"paper"`` or ``"odds"``.
         residual: Add below to what is not copied.
+        signs: (in,): the layer narrows, and the copy is made of sums with these weights, see `mollifier.functional.signed_sums`.
     """
 
     weight: Tensor
@@ -69,10 +71,18 @@ class Link(NamedTuple):
     c: float = 20.0
     push: Push = "paper"
     residual: bool = False
+    signs: Tensor | None = None
 
     def settings(self) -> list[float]:
         """What is not a tensor, as the operator wants it."""
-        return [*numbers(self.act), self.c, self.push == "odds", self.residual, self.bias is not None]
+        return [
+            *numbers(self.act),
+            self.c,
+            self.push == "odds",
+            self.residual,
+            self.bias is not None,
+            self.signs is not None,
+        ]
 
 
 def chain_serves(x: Tensor) -> bool:
@@ -111,8 +121,13 @@ def _by_layer(x: Tensor, links: Sequence[Link], mode: Any) -> Tensor:
     for link in links:
         above = F.linear(x, link.weight, link.bias)
         settings: Any = {"c": link.c, "push": link.push, "residual": link.residual, "normal": mode}
-        x = unit(above, x, link.a, link.act, level=link.level, copy_level=link.copy_level, **settings)
+        x = unit(above, _short(x, link), link.a, link.act, level=link.level, copy_level=link.copy_level, **settings)
     return x
+
+
+def _short(x: Tensor, link: Link) -> Tensor:
+    """What is copied, but for the zeros it is padded with."""
+    return x if link.signs is None else functional.signed_sums(x, link.signs.to(x), len(link.weight), -1)
 
 
 def _arguments(links: Sequence[Link], expected: bool) -> tuple[Any, ...]:
@@ -122,6 +137,7 @@ def _arguments(links: Sequence[Link], expected: bool) -> tuple[Any, ...]:
         [link.bias for link in links if link.bias is not None],
         [link.a for link in links],
         [level for link in links for level in (link.level, link.copy_level)],
+        [link.signs for link in links if link.signs is not None],
         draw_seeds(0 if expected else len(links)),
         [number for link in links for number in link.settings()],
         expected,
@@ -150,6 +166,7 @@ class _Chain(torch.autograd.Function):
         count: int,
         biased: int,
         levels: list[Tensor],
+        signs: list[Tensor],
         seeds: Tensor,
         settings: list[float],
         expected: bool,
@@ -158,19 +175,19 @@ class _Chain(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         weights, biases, a = tensors[:count], tensors[count : count + biased], tensors[count + biased :]
         with below_autograd():
-            y, kept = _forward(x, weights, biases, a, levels, seeds, settings, expected, True)
+            y, kept = _forward(x, weights, biases, a, levels, signs, seeds, settings, expected, True)
         ctx.save_for_backward(x, kept, *(tensors if expected else (*weights, *a)))
-        ctx.rest = count, biased, settings, expected
+        ctx.rest = count, biased, signs, settings, expected
         ctx.mark_non_differentiable(kept)
         return y, kept
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
         x, kept, *saved = ctx.saved_tensors
-        count, biased, settings, expected = ctx.rest
-        by_x, needed = ctx.needs_input_grad[0], ctx.needs_input_grad[7:]
+        count, biased, signs, settings, expected = ctx.rest
+        by_x, needed = ctx.needs_input_grad[0], ctx.needs_input_grad[8:]
         if grad is None:
-            return (None,) * (7 + len(needed))
+            return (None,) * (8 + len(needed))
         weights, a = saved[:count], saved[-count:]
         if torch.is_grad_enabled():
             if not expected:
@@ -181,7 +198,7 @@ class _Chain(torch.autograd.Function):
         by = [needed[number] + 4 * needed[count + biased + number] for number in range(count)]
         for place, number in enumerate(places):
             by[number] += 2 * needed[count + place]
-        found = iter(_backward(grad, x, kept, weights, a, settings, expected, by_x, by))
+        found = iter(_backward(grad, x, kept, weights, a, signs, settings, expected, by_x, by))
         grad_x = next(found) if by_x else None
         grads: list[Tensor | None] = [None] * len(needed)
         for number in range(count):
@@ -192,7 +209,7 @@ class _Chain(torch.autograd.Function):
             ):
                 if by[number] & bit:
                     grads[place] = next(found)
-        return (grad_x, *(None,) * 6, *grads)
+        return (grad_x, *(None,) * 7, *grads)
 
 
 def _read(kept: Tensor, count: int) -> list[Tensor]:
@@ -202,16 +219,17 @@ def _read(kept: Tensor, count: int) -> list[Tensor]:
 
 
 def _links(
-    tensors: Sequence[Tensor], levels: list[Tensor], count: int, biased: int, settings: list[float]
+    tensors: Sequence[Tensor], levels: list[Tensor], signs: list[Tensor], count: int, biased: int, settings: list[float]
 ) -> list[Link]:
     """The links again, of the operator's arguments."""
     weights, biases, a = tensors[:count], iter(tensors[count : count + biased]), tensors[count + biased :]
-    links = []
+    links, summed = [], iter(signs)
     for k in range(count):
-        *act, c, odds, residual, has_bias = settings[SETTINGS * k : SETTINGS * (k + 1)]
+        *act, c, odds, residual, has_bias, narrows = settings[SETTINGS * k : SETTINGS * (k + 1)]
         push: Push = "odds" if odds else "paper"
         bias, function = next(biases) if has_bias else None, cast(Activation, of_numbers(act))
         links.append(Link(weights[k], bias, a[k], function, levels[2 * k], levels[2 * k + 1], c, push, bool(residual)))
+        links[k] = links[k]._replace(signs=next(summed) if narrows else None)
     return links
 
 
@@ -219,17 +237,17 @@ def _by_functional(x: Tensor, links: Sequence[Link], noises: list[Any]) -> Tenso
     for link, (normal, uniform) in zip(links, noises, strict=True):
         above = F.linear(x, link.weight, link.bias)
         settings = link.level, link.copy_level, link.c, link.push, -1, link.residual
-        x = reference(above, x, link.a, link.act, *settings, normal, uniform)
+        x = reference(above, _short(x, link), link.a, link.act, *settings, normal, uniform)
     return x
 
 
 def _again(ctx: Any, grad: Tensor, x: Tensor, kept: Tensor, tensors: list[Tensor]) -> tuple[Tensor | None, ...]:
     """The gradients of expected values as functions that can be differentiated again."""
-    count, biased, settings, _ = ctx.rest
+    count, biased, signs, settings, _ = ctx.rest
     with torch.enable_grad():
-        links = _links(tensors, _read(kept, count), count, biased, settings)
+        links = _links(tensors, _read(kept, count), signs, count, biased, settings)
         out = _by_functional(x, links, [("expected", "expected")] * count)
-        inputs = [x, *(None,) * 6, *tensors]
+        inputs = [x, *(None,) * 7, *tensors]
         wanted = [each for each, need in zip(inputs, ctx.needs_input_grad, strict=True) if need]
         found = iter(torch.autograd.grad(out, wanted, grad, create_graph=True))  # type: ignore[arg-type]
     return tuple(next(found) if need else None for need in ctx.needs_input_grad)
@@ -254,6 +272,7 @@ def _fake_backward(
     kept: Tensor,
     weights: list[Tensor],
     a: list[Tensor],
+    signs: Any,
     settings: Any,
     expected: Any,
     by_x: bool,
@@ -267,23 +286,23 @@ def _fake_backward(
 
 
 def _autograd(
-    x: Tensor, weights: list[Tensor], biases: list[Tensor], a: list[Tensor], levels: list[Tensor], seeds: Tensor, settings: list[float],
+    x: Tensor, weights: list[Tensor], biases: list[Tensor], a: list[Tensor], levels: list[Tensor], signs: list[Tensor], seeds: Tensor, settings: list[float],
     expected: bool, keep: bool
 ) -> Two:  # fmt: skip
     tensors = (*weights, *biases, *a)
     if torch.is_grad_enabled() and any(each.requires_grad for each in (x, *tensors)):
-        rest = len(weights), len(biases), levels, seeds, settings, expected
+        rest = len(weights), len(biases), levels, signs, seeds, settings, expected
         return cast(Two, _Chain.apply(x, *rest, *tensors))  # type: ignore[no-untyped-call]
     with below_autograd():
-        return cast(Two, _forward(x, weights, biases, a, levels, seeds, settings, expected, keep))
+        return cast(Two, _forward(x, weights, biases, a, levels, signs, seeds, settings, expected, keep))
 
 
 def _composite(
-    x: Tensor, weights: list[Tensor], biases: list[Tensor], a: list[Tensor], levels: list[Tensor], seeds: Tensor, settings: list[float],
+    x: Tensor, weights: list[Tensor], biases: list[Tensor], a: list[Tensor], levels: list[Tensor], signs: list[Tensor], seeds: Tensor, settings: list[float],
     expected: bool, keep: bool
 ) -> Two:  # fmt: skip
     """The operator where there is no kernel: the reference, with the kernels' noise, differentiated by torch."""
-    links = _links([*weights, *biases, *a], levels, len(weights), len(biases), settings)
+    links = _links([*weights, *biases, *a], levels, signs, len(weights), len(biases), settings)
     noises: list[Any] = [("expected", "expected")] * len(links)
     if not expected:
         for number, link in enumerate(links):

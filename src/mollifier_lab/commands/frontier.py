@@ -17,7 +17,7 @@ from mollifier_lab.reproduction import CORES
 class Frontier:
     """Map what trains: depth by activation by way of training, on MNIST; without an activation, list the ways and the estimated hours."""
 
-    activations: Annotated[Positional[tuple[str, ...]], arg(metavar="ACTIVATION ...", help="sigmoid, tanh, hard-sigmoid, relu, step; all: every one; adding: the adding problem; twins: ResNets against their plain twins.", help_behavior_hint="")] = ()  # fmt: skip
+    activations: Annotated[Positional[tuple[str, ...]], arg(metavar="ACTIVATION ...", help="sigmoid, tanh, hard-sigmoid, relu, step; all: every one; adding: the adding problem; annealing: the adaptive front against the paper's schedule; twins: ResNets against their plain twins.", help_behavior_hint="")] = ()  # fmt: skip
     depths: Annotated[tuple[int, ...], arg(metavar="N ...", help_behavior_hint="(default: 6 10 20 30 50 72 100 150 200)")] = ()  # fmt: skip
     """Which depths."""
     draw: Annotated[bool, arg(help_behavior_hint="")] = False
@@ -39,9 +39,11 @@ class Frontier:
         if not self.activations and not self.draw:
             return _list()
         for name in self.activations:
-            pick("activation", name, dict.fromkeys((*ACTIVATIONS, "all", "adding", "twins")))
+            pick("activation", name, dict.fromkeys((*ACTIVATIONS, "all", "adding", "annealing", "twins")))
         if "adding" in self.activations:
             self._adding(out)
+        if "annealing" in self.activations:
+            self._annealing(out)
         if "twins" in self.activations:
             _twins(out, self.smoke)
         wanted = [name for name in ACTIVATIONS if name in self.activations or "all" in self.activations]
@@ -66,6 +68,14 @@ class Frontier:
         write_atomically(out / "adding.md", adding.table(found).encode())
         print(adding.table(found), end="")
 
+    def _annealing(self, out: Path) -> None:
+        from mollifier_lab.files import write_atomically
+        from mollifier_lab.frontier import annealing
+
+        annealing.make(out, smoke=self.smoke, data=self.data, workers=self.workers, threads=1, show=not self.quiet)
+        write_atomically(out / "annealing.md", annealing.table(annealing.results(out)).encode())
+        print(annealing.table(annealing.results(out)), end="")
+
 
 def _twins(out: Path, smoke: bool) -> None:
     from mollifier_lab.files import write_atomically
@@ -88,7 +98,7 @@ def _list() -> int:
     console().print(found)
     print(f"depths: {' '.join(map(str, DEPTHS))}; activations: {' '.join(ACTIVATIONS)}")
     print(f"all runs: {', '.join(f'{name}={value}' for name, value in COMMON.items())}; {TRIALS} trials for each way")
-    print("beside the map: mollifier frontier adding, mollifier frontier twins")
+    print("beside the map: mollifier frontier adding, mollifier frontier annealing, mollifier frontier twins")
     print(
         f"hours: estimated, at most {hours(cores=CORES):.1f} for each activation on {CORES} cores with a run on each; ways that are lost stop earlier"
     )

@@ -33,6 +33,7 @@ _LR: dict[str, Range] = {"lr": (3e-4, 3e-3, "log")}
 _GAIN: dict[str, Range] = {"gain": (1.0, 4.0, "linear")}
 _K: dict[str, Range] = {"k": (100.0, 10_000.0, "log")}
 _FRONT = {"schedule": "front"}
+_OFF_CENTRE = ("sigmoid", "hard-sigmoid")  # activations that are not 0 at 0
 
 
 def spread(space: Mapping[str, Range], trials: int) -> list[dict[str, float]]:
@@ -87,6 +88,7 @@ WAYS = (
     Way("plain, gain 1", "plain, gain 1", "plain", {"gain": 1.0}),
     Way("plain, best gain", "plain, best gain", "plain", drawn=_GAIN),
     Way("orthogonal, best gain", "orthogonal, best gain", "plain", {"init": "orthogonal"}, _GAIN),
+    Way("centred, best gain", "centred biases, best gain", "plain", {"init": "centred"}, _GAIN, activations=_OFF_CENTRE),
     Way("lsuv", "LSUV", "plain", {"init": "lsuv"}),
     Way("batch norm", "batch norm (stays)", "batch-norm", cost=0.35),
     Way("residual", "residual (stays)", "residual", cost=0.3),
@@ -95,7 +97,9 @@ WAYS = (
     Way("front", "mollified, front", "mollified", _FRONT, cost=0.55),
     Way("adaptive", "mollified, adaptive", "mollified", {"schedule": "adaptive"}, cost=0.55),
     Way("copy, front", "copy only, front", "copy", _FRONT, activations=ACTIVATIONS[:-1], cost=0.4),
+    Way("copy, front, centred", "copy only, front, centred biases, best gain", "copy", {**_FRONT, "init": "centred"}, _GAIN, activations=_OFF_CENTRE, cost=0.4),
     Way("expected, front", "expected values, front", "mollified-deterministic", _FRONT, cost=0.5),
+    Way("expected, front, centred", "expected values, front, centred biases, best gain", "mollified-deterministic", {**_FRONT, "init": "centred"}, _GAIN, activations=_OFF_CENTRE, cost=0.5),
 )  # fmt: skip
 BY_NAME = {way.name: way for way in WAYS}
 

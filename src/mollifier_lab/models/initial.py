@@ -1,4 +1,4 @@
-"""Initial weights other than Glorot's: orthogonal matrices, and layer-sequential unit variance."""
+"""Initial weights other than Glorot's: orthogonal matrices, layer-sequential unit variance, and centred inputs."""
 
 from __future__ import annotations
 
@@ -53,3 +53,20 @@ def unit_variance(model: nn.Module, inputs: Tensor, gain: float = 1.0) -> None:
                 break
             layer.weight *= gain / std
         hook.remove()
+
+
+@torch.no_grad()
+def centre(model: nn.Module, activation: nn.Module) -> None:
+    """Give each hidden layer but the first the biases that map the activation's value at 0 to 0.
+
+        >>> from mollifier_lab.models import mlp
+        >>> centre(model := mlp(4, 1, width=4, depth=2), nn.Sigmoid())
+        >>> torch.allclose(model[2](torch.full((1, 4), 0.5)), torch.zeros(1, 4), atol=1e-6)
+        True
+
+    A sigmoid gives 0.5 at 0. With zero biases that constant part of its output, times random weights, drives the units of the next layer
+    apart, far from the slope at 0 that carries the signal; the larger the weights, the further.
+    """
+    at_zero = float(activation(torch.zeros(())))
+    for layer in hidden_layers(model)[1:]:
+        layer.bias.copy_(-at_zero * layer.weight.sum(1))

@@ -15,6 +15,7 @@ NEEDS = {
     "then": "an annealer",
     "p_min": "an annealer",
     "copy": "the copy",
+    "projection": "the copy",
     "push": "noisy activations",
     "unbiased_gates": "mollified gates",
     "time": "mollified gates",

@@ -12,6 +12,7 @@ from mollifier_lab.settings.reported import Reported
 Schedule = Literal["exponential", "linear", "square_root", "cosine", "front", "adaptive"]
 Optimizer = Literal["sgd", "nesterov", "rmsprop", "adam"]
 Push = Literal["paper", "odds"]
+Projection = Literal["auto", "learned", "fixed", "always"]
 Range = tuple[float, float, Literal["log", "linear"]]
 
 # Drawn for every method that has the knob, whatever the task; the ranges are wide on purpose.
@@ -92,6 +93,8 @@ class Settings:
     """Updates a tick of the annealing clock."""
     copy: bool = True
     """Do units copy the unit below? Only for methods that have the copy, which this can take away."""
+    projection: Projection = "auto"
+    """How the copy of a layer that narrows gets to its width: learned, or fixed (signed sums, no parameters); always: learned, and also where the layer widens. auto is learned. Only for methods that have the copy."""
     push: Push = "paper"
     """How noise pushes activations: c p σ |ξ|, or by the odds, c p/(1 - p) σ |ξ|. Only for methods with noisy activations."""
     c: float = 20.0

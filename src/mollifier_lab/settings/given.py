@@ -29,6 +29,7 @@ COMMON: dict[str, str] = {
     "p_min": "chosen: the schedule of section 3.3 has none",
     "anneal_every": "paper: section 3.3, t counts updates",
     "copy": "paper: section 3.1",
+    "projection": "chosen: section 3.1 zero-pads or projects, and does not say where; padded where a layer widens",
     "push": "paper: Algorithm 1",
     "c": "chosen: that of the published version for MNIST with linear and square-root schedules",
     "survival": "chosen: that of Huang et al. 2016 for CIFAR-10",

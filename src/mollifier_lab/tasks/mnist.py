@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from mollifier_lab.data import mnist
 from mollifier_lab.data.folder import data_folder
-from mollifier_lab.models.initial import orthogonal, unit_variance
+from mollifier_lab.models.initial import centre, orthogonal, unit_variance
+from mollifier_lab.models.mlp import ACTIVATIONS
 from mollifier_lab.settings import Mnist
 from mollifier_lab.tasks.classification import Classification
 
@@ -26,7 +27,9 @@ class MnistTask(Classification[Mnist]):
 
     def model(self) -> nn.Module:
         model, given = super().model(), self.settings
-        if given.init != "glorot":
+        if given.init == "centred":
+            centre(model, ACTIVATIONS[given.activation]())
+        elif given.init != "glorot":
             orthogonal(model, given.gain)
         if given.init == "lsuv":
             unit_variance(model, self.prepare(self.batch(0)[0]), given.gain)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 import torch
 
-from mollifier_lab.frontier import adding, cells, twins, ways
+from mollifier_lab.frontier import adding, annealing, cells, twins, ways
 from mollifier_lab.models import resnet
 from mollifier_lab.runs import find_runs
 from tests.lab.data import makers
@@ -53,3 +54,21 @@ def test_a_plain_twin_needs_less_memory_and_computes_the_same_as_its_blocks() ->
         one = 2 * 32 * 32 * 4  # bytes of a feature map of the first stage
         assert twins.peak(twins.in_place(twins.flat(plain)), x) == 2 * one
         assert twins.peak(twins.in_place(deep), x) == 3 * one
+
+
+def test_the_comparison_of_annealing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(annealing, "KS", (10, 100))
+    monkeypatch.setattr(annealing, "SEEDS", 2)
+    monkeypatch.setattr(annealing, "CASES", {"parity": annealing.CASES["parity"]})
+    variants = annealing.variants
+    annealing.make(tmp_path, smoke=True, show=False)
+    assert len(find_runs(tmp_path / "runs")) == 4 * 2
+    with monkeypatch.context() as patch:  # the front's horizon is named after the updates, which are fewer here
+        patch.setattr(annealing, "variants", lambda name: variants(name, 4))
+        found = annealing.results(tmp_path)
+    assert [each.way for each in found] == ["k=10", "k=100", "horizon=3,schedule=front", "schedule=adaptive"]
+    assert all(each.final.n == 2 and each.diverged == 0 and math.isinf(each.updates) for each in found)
+    row = annealing.table(found).splitlines()[2]
+    assert row.startswith("| parity | 10")
+    assert row.endswith(("yes |", "no |"))
+    assert annealing.table(found[:-1]).count("\n") == 2  # without the adaptive front there is nothing to say

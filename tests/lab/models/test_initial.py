@@ -6,12 +6,13 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 
 import mollifier
 from mollifier.nn import Step
 from mollifier_lab.errors import LabError
 from mollifier_lab.models import mlp
-from mollifier_lab.models.initial import hidden_layers, orthogonal, unit_variance
+from mollifier_lab.models.initial import centre, hidden_layers, orthogonal, unit_variance
 from mollifier_lab.models.sequence import SequenceSum
 from mollifier_lab.settings import RunConfig
 from mollifier_lab.treatment import finish, treat
@@ -87,3 +88,19 @@ def test_recurrent_weights_are_orthogonal_for_each_gate(cell):
     model = SequenceSum(cell, 6, orthogonal=True)
     for weight in model.layer.weight_hh_l0.split(6):
         assert torch.allclose(weight @ weight.T, torch.eye(6), atol=1e-5)
+
+
+def test_centred_biases_let_a_signal_through_deep_sigmoid_networks():
+    torch.manual_seed(0)
+    off, centred = (mlp(30, 1, width=100, depth=10, gain=4.0) for _ in range(2))
+    centre(centred, nn.Sigmoid())
+    assert not centred[0].bias.any()  # inputs are what they are
+    x = torch.rand(200, 30)
+    with (
+        torch.no_grad()
+    ):  # how much of the differences between samples is left in the pre-activations of the tenth layer
+        signal = [float(model[:19](x).std(dim=0).mean()) for model in (off, centred)]
+    assert signal[1] > 5 * signal[0]
+    tanh = mlp(30, 1, width=100, depth=3, activation="tanh")
+    centre(tanh, nn.Tanh())
+    assert not any(part.bias.any() for part in tanh if isinstance(part, nn.Linear))  # 0 at 0: nothing to centre

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -59,7 +59,7 @@ class RecurrentOptions:
 
     def __post_init__(self) -> None:
         allowed = {"copy_mask": ("step", "sequence"), "time": ("position", "annealing"), "push": ("paper", "odds")}
-        allowed |= {"projection": ("auto", "always")}
+        allowed |= {"projection": get_args(Projection)}
         for name, values in allowed.items():
             if getattr(self, name) not in values:
                 raise ValueError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(map(repr, values))}")
@@ -105,7 +105,7 @@ class LayerMollifier(Levelled):
                 "dtype": dtype,
             }
             shared |= {"train_noise": train_noise, "eval_noise": eval_noise}
-            self.copies = nn.ModuleList(Copy(in_units, out_units, **shared) for _ in range(directions))
+            self.copies = nn.ModuleList(Copy(in_units, out_units, seed=d, **shared) for d in range(directions))
         if options.time == "annealing":
             self.register_buffer("clock", torch.ones((), dtype=torch.int64, device=device))
         self.level = self.level.to(device)
@@ -148,7 +148,7 @@ class LayerMollifier(Levelled):
         mode, levels = self.drawn(), []
         for copy in self.copies:
             assert isinstance(copy, Copy)
-            plain = copy.rule != "project" and not copy.residual and copy.active and not hooked(copy)
+            plain = copy.projection is None and not copy.residual and copy.active and not hooked(copy)
             if mode is None or copy.drawn() != mode or not plain:
                 return None
             levels.append(copy.level)

@@ -9,11 +9,12 @@ template <class T>
 using Gemm = void (*)(const char*, const char*, const int*, const int*, const int*, const T*, const T*, const int*, const T*, const int*,
                       const T*, T*, const int*);
 
-// One layer. w: (out, in), out >= in: the input is copied, padded with zeros. bias may be null, and so may the gradients. a is of the type
+// One layer. w: (out, in). The input is copied, padded with zeros: out >= in. Or it narrows, and the copy is sums of every out-th input with
+// these signs (weights of the sums), which else are null. bias may be null, and so may the gradients. a is of the type
 // computed in; there are a_count, 1 or out of them.
 template <class T>
 struct Link {
-  const T *w, *bias, *a;
+  const T *w, *bias, *a, *signs;
   T *grad_w, *grad_bias, *grad_a;
   int64_t in, out, a_count;
   Activation act;
@@ -52,9 +53,9 @@ struct Chain {
     return whole(rows * widest);
   }
 
-  // scratch: `room` numbers, and twice more where nothing is kept.
+  // scratch: twice `room` numbers, and twice more where nothing is kept.
   void forward(const T* x, T* kept, bool keep, T* scratch, T* out);
-  // scratch: three times `room` numbers. grad_x may be null.
+  // scratch: four times `room` numbers. grad_x may be null.
   void backward(const T* x, const T* kept, const T* grad, T* scratch, T* grad_x);
 
  private:

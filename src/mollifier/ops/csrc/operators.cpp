@@ -140,13 +140,13 @@ void unit_backward_op(Value* stack, uint64_t, uint64_t) {
   stack[0] = grad_x.release(), stack[1] = grad_below.release(), stack[2] = grad_a.release();
 }
 
-constexpr size_t SETTINGS = 9;  // of a link: five numbers of its activation, c, odds, residual, biased
+constexpr size_t SETTINGS = 10;  // of a link: five numbers of its activation, c, odds, residual, biased, with signs
 
 template <class T>
 std::vector<Link<T>> links_of(const std::vector<Tensor>& weights, const std::vector<Tensor>& biases, const std::vector<Tensor>& a,
-                              const std::vector<double>& settings) {
+                              const std::vector<Tensor>& signs, const std::vector<double>& settings) {
   std::vector<Link<T>> links(weights.size());
-  size_t bias = 0;
+  size_t bias = 0, summed = 0;
   for (size_t i = 0; i < links.size(); ++i) {
     const double* mine = settings.data() + i * SETTINGS;
     Link<T>& l = links[i];
@@ -155,6 +155,7 @@ std::vector<Link<T>> links_of(const std::vector<Tensor>& weights, const std::vec
     l.in = weights[i].size(1), l.out = weights[i].size(0);
     l.act = activation(mine), l.c = mine[5], l.odds = mine[6] != 0, l.residual = mine[7] != 0;
     if (mine[8] != 0 && bias < biases.size()) l.bias = biases[bias++].data<T>();
+    if (mine[9] != 0) l.signs = signs[summed++].data<T>();
   }
   return links;
 }
@@ -178,7 +179,7 @@ void chain_op(Value* stack, uint64_t, uint64_t) {
   Arguments given(stack);
   const Tensor x = given.tensor().laid_out();
   const std::vector<Tensor> weights = in_memory_order(given.tensors()), biases = in_memory_order(given.tensors());
-  const std::vector<Tensor> a = in_memory_order(given.tensors()), levels = given.tensors();
+  const std::vector<Tensor> a = in_memory_order(given.tensors()), levels = given.tensors(), signs = in_memory_order(given.tensors());
   const Tensor seeds = given.tensor().laid_out();
   const std::vector<double> settings = given.numbers();
   const bool expected = given.flag(), keep = given.flag();
@@ -188,14 +189,14 @@ void chain_op(Value* stack, uint64_t, uint64_t) {
   Tensor y = empty(shape, x.dtype()), kept;
   by_width(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    std::vector<Link<T>> links = links_of<T>(weights, biases, a, settings);
+    std::vector<Link<T>> links = links_of<T>(weights, biases, a, signs, settings);
     for (size_t i = 0; i < links.size(); ++i) {
       links[i].level = number_in(levels[2 * i]), links[i].copy_level = number_in(levels[2 * i + 1]);
       if (!expected) links[i].seed = uint64_t(seeds.data<int64_t>()[i]);
     }
     Chain<T> chain{gemm<T>(), links.data(), int64_t(links.size()), rows, expected, threads()};
     kept = empty({chain.kept_size(keep)}, x.dtype());
-    const Tensor scratch = empty({(keep ? 1 : 3) * chain.room()}, x.dtype());
+    const Tensor scratch = empty({(keep ? 2 : 4) * chain.room()}, x.dtype());
     if (rows) chain.forward(x.data<T>(), kept.data<T>(), keep, scratch.data<T>(), y.data<T>());
   });
   stack[0] = y.release(), stack[1] = kept.release();
@@ -206,6 +207,7 @@ void chain_backward_op(Value* stack, uint64_t, uint64_t) {
   Arguments given(stack);
   const Tensor grad = given.tensor().laid_out(), x = given.tensor().laid_out(), kept = given.tensor();
   const std::vector<Tensor> weights = in_memory_order(given.tensors()), a = in_memory_order(given.tensors());
+  const std::vector<Tensor> signs = in_memory_order(given.tensors());
   const std::vector<double> settings = given.numbers();
   const bool expected = given.flag(), by_x = given.flag();
   const std::vector<int64_t> by = given.integers();
@@ -213,7 +215,7 @@ void chain_backward_op(Value* stack, uint64_t, uint64_t) {
   std::vector<Tensor> found;
   by_width(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    std::vector<Link<T>> links = links_of<T>(weights, {}, a, settings);
+    std::vector<Link<T>> links = links_of<T>(weights, {}, a, signs, settings);
     if (by_x) found.push_back(empty(x.shape(), x.dtype()));
     T* grad_x = by_x ? found[0].data<T>() : nullptr;
     const auto room = [&](bool wanted, const std::vector<int64_t>& shape) -> T* {
@@ -228,7 +230,7 @@ void chain_backward_op(Value* stack, uint64_t, uint64_t) {
       links[i].grad_a = room(by[i] & 4, a[i].shape());
     }
     Chain<T> chain{gemm<T>(), links.data(), int64_t(links.size()), rows, expected, threads()};
-    const Tensor scratch = empty({3 * chain.room()}, x.dtype());
+    const Tensor scratch = empty({4 * chain.room()}, x.dtype());
     if (rows) chain.backward(x.data<T>(), kept.data<T>(), grad.data<T>(), scratch.data<T>(), grad_x);
   });
   stack[0] = list_of(found);
