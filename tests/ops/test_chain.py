@@ -34,7 +34,7 @@ class Layer:
 
 LAYER = st.builds(
     Layer,
-    wider=st.sampled_from([0, 0, 1, 9, 30]),
+    wider=st.sampled_from([0, 0, 1, 9, 30, -1, -4]),  # below 0: it narrows by sums
     level=LEVELS,
     name=st.sampled_from(["sigmoid", "hard_sigmoid", "tanh", "gelu", "softplus"]),
     push=st.sampled_from(["paper", "odds"]),
@@ -49,7 +49,8 @@ def made(layers: list[Layer], units: int, dtype: torch.dtype) -> list[Link]:
     links = []
     for layer in layers:
         level = min(layer.level, 0.9) if layer.push == "odds" and layer.level < 1.0 else layer.level
-        above = units + layer.wider
+        above = max(1, units + layer.wider)
+        signs = torch.randn(units, dtype=dtype) if above < units else None
         weight = torch.randn(above, units, dtype=dtype) / units**0.5
         bias = torch.randn(above, dtype=dtype) if layer.biased else None
         a = torch.empty(1 if layer.one_a else above, dtype=dtype).uniform_(-2, 2)
@@ -57,7 +58,7 @@ def made(layers: list[Layer], units: int, dtype: torch.dtype) -> list[Link]:
             if each is not None:
                 each.requires_grad_(layer.learns)
         levels = [torch.tensor(level, dtype=torch.float64)] * 2
-        links.append(Link(weight, bias, a, activation(layer.name), *levels, 20.0, layer.push, layer.residual))
+        links.append(Link(weight, bias, a, activation(layer.name), *levels, 20.0, layer.push, layer.residual, signs))
         units = above
     return links
 
@@ -76,7 +77,10 @@ def reference(x: Tensor, links: list[Link], layers: list[Layer], mode: str) -> t
     for link, layer in zip(links, layers, strict=True):
         weight, bias, a = copies = as_double(*link[:3])
         leaves += [each for each in copies if each is not None and layer.learns]
-        short = F.pad(h, (0, len(weight) - h.shape[-1]))
+        if link.signs is not None:
+            short = functional.signed_sums(h, link.signs.double(), len(weight))
+        else:
+            short = F.pad(h, (0, len(weight) - h.shape[-1]))
         seed = draw_seed() if mode == "sample" else 0
         if link.level >= 1.0:  # what is not used has a gradient of zero
             h = short + 0.0 * (weight.sum() + a.sum() + (0.0 if bias is None else bias.sum()))

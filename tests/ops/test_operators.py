@@ -27,13 +27,14 @@ def unit_arguments(shape=(6, 5), unit_dim=-1, name="tanh", expected=False, keep=
 
 
 def chain_arguments(expected=False, keep=True):
-    weights = [torch.randn(5, 4), torch.randn(6, 5)]
+    weights = [torch.randn(5, 11), torch.randn(6, 5)]
     biases, a = [torch.randn(6)], [torch.ones(5), torch.ones(1)]
     for each in (*weights, *biases, *a):
         each.requires_grad_()
-    settings = [*numbers(activation("tanh")), 20.0, 0.0, 0.0, 0.0, *numbers(activation("gelu")), 20.0, 1.0, 1.0, 1.0]
-    x = torch.randn(7, 4, requires_grad=True)
-    return x, weights, biases, a, [LEVEL] * 4, torch.tensor([3, 4]), settings, expected, keep
+    settings = [*numbers(activation("tanh")), 20.0, 0.0, 0.0, 0.0, 1.0]
+    settings += [*numbers(activation("gelu")), 20.0, 1.0, 1.0, 1.0, 0.0]
+    x, signs = torch.randn(7, 11, requires_grad=True), torch.randn(11)  # the first link narrows
+    return x, weights, biases, a, [LEVEL] * 4, [signs], torch.tensor([3, 4]), settings, expected, keep
 
 
 def recurrent_arguments(lstm=True, expected=False):
@@ -77,7 +78,7 @@ def test_torch_finds_nothing_wrong_with_the_backwards():
     x, weights, biases, a, *rest = chain_arguments()
     weights, biases, a = ([each.detach() for each in some] for some in (weights, biases, a))
     y, kept = OPERATORS.chain(x.detach(), weights, biases, a, *rest)
-    given = (torch.randn_like(y), x.detach(), kept, weights, a, rest[2], False, True, [5, 7])
+    given = (torch.randn_like(y), x.detach(), kept, weights, a, rest[1], rest[3], False, True, [5, 7])
     torch.library.opcheck(OPERATORS.chain_backward.default, given)
     x, states, weights, a, *rest = recurrent_arguments()
     states, weights = ([each.detach() for each in some] for some in (states, weights))

@@ -125,7 +125,7 @@ def reference(
 def _run(x: Tensor, below: Tensor | None, a: Tensor | None, *rest: Any) -> Tensor:
     wanted = x.requires_grad or (below is not None and below.requires_grad) or (a is not None and a.requires_grad)
     if wanted and torch.is_grad_enabled():
-        return cast(Three, _Unit.apply(x, below, a, *rest))[0]  # type: ignore[no-untyped-call]
+        return cast(Tensor, _Unit.apply(x, below, a, rest, False))  # type: ignore[no-untyped-call]
     with below_autograd():
         return cast(Tensor, _forward(x, below, a, *rest[:-1], False)[0])
 
@@ -133,52 +133,42 @@ def _run(x: Tensor, below: Tensor | None, a: Tensor | None, *rest: Any) -> Tenso
 class _Unit(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        below: Tensor | None,
-        a: Tensor | None,
-        level: Tensor,
-        copy_level: Tensor,
-        seed: Tensor,
-        act: list[float],
-        c: float,
-        odds: bool,
-        unit_dim: int,
-        residual: bool,
-        expected: bool,
-        keep: bool,
-    ) -> Three:
-        ctx.set_materialize_grads(False)
-        settings = act, c, odds, unit_dim, residual, expected
+        ctx: Any, x: Tensor, below: Tensor | None, a: Tensor | None, rest: tuple[Any, ...], whole: bool
+    ) -> Tensor | Three:
+        """``rest`` are the other arguments of the operator; ``whole``: return all that it returns."""
         with below_autograd():
-            out, slopes, drawn = _forward(x, below, a, level, copy_level, seed, *settings, keep)
+            out, slopes, drawn = _forward(x, below, a, *rest)
+        _, _, _, act, c, odds, unit_dim, residual, expected, keep = rest
         last = unit_dim == -3 and _channels_last(out)
         if keep or not act:
             saved = None
         elif _by_output(act, residual, expected and below is not None, x):
-            saved, settings = out, ([RELU_OUTPUT, *act[1:]], *settings[1:])
+            saved, act = out, [RELU_OUTPUT, *act[1:]]
         else:
             saved = x
         ctx.save_for_backward(saved, slopes, a, drawn)
-        ctx.rest = settings, last, None if below is None else below.shape
+        ctx.rest = (act, c, odds, unit_dim, residual, expected), last, None if below is None else below.shape
+        if not whole:
+            return cast(Tensor, out)
+        ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(slopes, drawn)
         return out, slopes, drawn
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
         if grad is None:
-            return (None,) * 13
+            return (None,) * 5
         x, slopes, a, drawn = ctx.saved_tensors
         (act, c, odds, unit_dim, residual, expected), last, below = ctx.rest
         if torch.is_grad_enabled():
             if not expected:
                 refuse_second()
-            return (*_again(ctx, grad, x, a, drawn), *(None,) * 10)
+            return (*_again(ctx, grad, x, a, drawn), None, None)
         in_units = 0 if below is None else below[unit_dim]
         by_below = below is not None and ctx.needs_input_grad[1]
         settings = act, c, odds, unit_dim, in_units, residual, expected, last, by_below
         grad_x, grad_below, grad_a = _backward(grad, x, slopes, a, drawn, *settings)
-        return grad_x, grad_below if by_below else None, None if a is None else grad_a, *(None,) * 10
+        return grad_x, grad_below if by_below else None, None if a is None else grad_a, None, None
 
 
 def _again(ctx: Any, grad: Tensor, x: Tensor, a: Tensor | None, drawn: Tensor) -> list[Tensor | None]:
@@ -228,7 +218,7 @@ def _fake_backward(grad: Tensor, x: Any, slopes: Any, a: Tensor | None, *rest: A
 
 def _autograd(*given: Any) -> Three:
     if torch.is_grad_enabled() and any(isinstance(each, Tensor) and each.requires_grad for each in given):
-        return cast(Three, _Unit.apply(*given))  # type: ignore[no-untyped-call]
+        return cast(Three, _Unit.apply(*given[:3], given[3:], True))  # type: ignore[no-untyped-call]
     with below_autograd():
         return cast(Three, _forward(*given))
 
