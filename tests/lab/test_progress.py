@@ -84,19 +84,6 @@ def test_what_is_done_once_per_machine_is_told(capsys: pytest.CaptureFixture[str
     assert not (tmp_path / "note").exists()
 
 
-def test_the_kernels_say_that_they_are_compiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    from mollifier.kernels import _build
-
-    monkeypatch.setenv("MOLLIFIER_CACHE", str(tmp_path))
-    monkeypatch.setattr(_build, "compiler", lambda: ["true"])
-    monkeypatch.setattr(_build, "_compile", lambda command, target: None)
-    with caplog.at_level(logging.INFO, "mollifier"):
-        _build.build()
-    assert caplog.messages == ["compiling the native kernels, once for this machine"]
-
-
 def jobs(root: Path, count: int) -> list[Job]:
     (root / "plain").mkdir()
     return [Job(RunConfig.make("parity", "plain", seed), root / "plain" / f"seed-{seed}") for seed in range(count)]
