@@ -8,13 +8,16 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Two test processes on two cores: one thread each.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo results-quick test test-oldest coverage lint browser docs notebooks figures bench fuzz kills sanitize clean
+.PHONY: demo results-quick test test-oldest coverage lint browser docs notebooks figures bench fuzz kills sanitize test-large test-wheel clean
 
-$(VENV)/.lab: pyproject.toml constraints.txt
+# The editable install compiles the native operators, and says so.
+$(VENV)/.lab: pyproject.toml constraints.txt hatch_build.py $(wildcard src/mollifier/ops/csrc/*) src/mollifier/ops/_build.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.11 …")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet torch
+	@echo 'compiling the native operators: half a minute or so'
 	$(BIN)/pip install --quiet --editable '.[lab]'
+	@$(BIN)/python -c 'import mollifier; print("mollifier:", str(mollifier.ops.info()).splitlines()[0])'
 	touch $@
 
 $(VENV)/.ready: $(VENV)/.lab
@@ -58,8 +61,8 @@ coverage: $(VENV)/.ready browser
 	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
 
 lint: $(VENV)/.ready
-	$(BIN)/ruff format --check src tests examples benchmarks docs/.hooks conftest.py
-	$(BIN)/ruff check src tests examples benchmarks docs/.hooks conftest.py
+	$(BIN)/ruff format --check src tests examples benchmarks docs/.hooks conftest.py hatch_build.py
+	$(BIN)/ruff check src tests examples benchmarks docs/.hooks conftest.py hatch_build.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -76,18 +79,27 @@ kills: $(VENV)/.ready
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks
 
-# The native code under gcc's sanitizers: the kernel tests under AddressSanitizer and UBSan, a driver under ThreadSanitizer.
+# The native code under gcc's sanitizers: the operators' tests under AddressSanitizer and UBSan, a driver under ThreadSanitizer.
 SANITIZED := g++ -g -fsanitize=address,undefined -fno-sanitize-recover=undefined
-CSRC := src/mollifier/kernels/csrc
-THREADED := tests/kernels/sanitize/threads.cpp $(wildcard $(CSRC)/*.cpp)
+CSRC := src/mollifier/ops/csrc
+THREADED := tests/ops/sanitize/threads.cpp $(filter-out %/operators.cpp,$(wildcard $(CSRC)/*.cpp))
 sanitize: $(VENV)/.ready
 	mkdir -p build
 	cd build && g++ -g -O2 -std=c++17 -march=native -fopenmp -fsanitize=thread -I$(CURDIR)/$(CSRC) -c $(addprefix $(CURDIR)/,$(THREADED))
 	g++ -fsanitize=thread $(addprefix build/,$(notdir $(THREADED:.cpp=.o))) -o build/threads -lpthread
 	TSAN_OPTIONS=halt_on_error=1 build/threads
+	CXX="$(SANITIZED)" $(BIN)/python src/mollifier/ops/_build.py --out build/sanitized
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so) $$(g++ -print-file-name=libstdc++.so)" \
-	ASAN_OPTIONS=detect_leaks=0 CXX="$(SANITIZED)" MOLLIFIER_CACHE=build/sanitized $(TEST_ENV) \
-	$(BIN)/python -m pytest -q -p no:cacheprovider tests/kernels/native --deselect tests/kernels/native/test_build.py
+	ASAN_OPTIONS=detect_leaks=0 MOLLIFIER_LIBRARY=build/sanitized/default.so $(TEST_ENV) \
+	$(BIN)/python -m pytest -q -p no:cacheprovider tests/ops --deselect tests/ops/test_build.py --deselect tests/ops/test_backend.py
+
+# Sizes whose products do not fit into 32 bits; takes up to 4 GiB of memory.
+test-large: $(VENV)/.ready
+	$(BIN)/python -m tests.ops.large
+
+# The wheel and the source distribution, as strangers install them: in empty environments, with a compiler and without one.
+test-wheel: $(VENV)/.ready
+	$(BIN)/python -m tests.ops.installed
 
 docs: $(VENV)/.ready
 	$(BIN)/pip install --quiet --editable '.[docs]'

@@ -15,7 +15,7 @@ import torch
 from benchmarks import report
 from benchmarks.lines import LINES
 from benchmarks.numerics import LIMITS, errors
-from mollifier import kernels
+from mollifier import ops
 from mollifier_lab.files import write_atomically
 
 ROOT = Path(__file__).parent.parent
@@ -34,7 +34,7 @@ def process(module: str, *arguments: str, **environment: str) -> list[dict[str, 
 # glibc gives freed memory back to the system, and whoever asks for more of it at every step pays for that at every step. A program that
 # frees something larger now and then teaches it not to. So no line may depend on what ran before it: each has a process of its own.
 KEEPING = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32)}
-EAGER = ("Pentomino", "LSTM 200")
+REFERENCE = ("Pentomino", "LSTM 200")
 
 
 def one_run(run: int, only: list[str]) -> list[dict[str, Any]]:
@@ -42,7 +42,7 @@ def one_run(run: int, only: list[str]) -> list[dict[str, Any]]:
     rows = []
     for threads in (1, 2):
         parts: list[tuple[str, str, str, dict[str, str]]] = [("native", line, "", {}) for line in LINES]
-        parts += [("eager", line, "", {"MOLLIFIER_KERNELS": "eager"}) for line in EAGER]
+        parts += [("reference", line, "", {"MOLLIFIER_KERNELS": "off"}) for line in REFERENCE]
         parts += [("native", line, ", memory kept", KEEPING) for line in ("LSTM 200", "LSTM 650")]
         for backend, line, suffix, environment in parts:
             found = process("benchmarks.lines", line, "--threads", str(threads), **environment) if line in only else []
@@ -62,14 +62,14 @@ def main() -> None:
     parser.add_argument("--growth", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results.json")
     given = parser.parse_args()
-    print(kernels.info(), flush=True)
-    off = errors() if kernels.info().backend == "native" else {}
+    print(ops.info(), flush=True)
+    off = errors() if ops.info().backend == "native" else {}
     for name, value in off.items():
         print(f"largest relative error of the {name}, float32: {value:.1e}", flush=True)
         if value > LIMITS[name]:
             raise SystemExit(
                 f"{name}: an error of {value:.1e}, expected at most {LIMITS[name]:.0e}. The kernels do not compute what the "
-                "reference computes: nothing is timed. Run the tests in tests/kernels."
+                "reference computes: nothing is timed. Run the tests in tests/ops."
             )
     machine = {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "errors": off}
     results: dict[str, Any] = {"machine": machine, "rows": [], "growth": []}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 from collections.abc import Callable
 from typing import Any
@@ -14,22 +15,19 @@ from torch import Tensor, nn
 import mollifier
 from benchmarks.models import DropPath, at, going, mlp, mollified, sequence, training
 from benchmarks.timing import Ratio, compare
-from mollifier import functional, kernels
+from mollifier import ops
 from mollifier.activations import activation
 
 DROP_PATH = DropPath()
 SIGMOID = activation("sigmoid")  # a module looks its activation up once, too
 
 
+LEVEL = torch.tensor(0.5, dtype=torch.float64)
+
+
 def unit(shape: tuple[int, ...], a: Tensor, x: Tensor, below: Tensor) -> Tensor:
-    """Noisy activation and copy, by whatever backend serves."""
-    if kernels.serves(x):
-        unit_dim = -1 if len(shape) == 2 else -3
-        spec = kernels.Spec(kernels.struct(SIGMOID), 0.5, 20.0, "paper", unit_dim, shape[unit_dim])
-        return kernels.fused_unit(x, below, a, spec)
-    shaped = a if len(shape) == 2 else a.view(-1, 1, 1)
-    above = functional.noisy_activation(x, "sigmoid", level=0.5, a=shaped)
-    return functional.copy_mix(below, above, level=0.5)
+    """Noisy activation and copy, by whatever serves."""
+    return ops.unit(x, below, a, SIGMOID, level=LEVEL, unit_dim=-1 if len(shape) == 2 else -3)
 
 
 def units() -> list[Ratio]:
@@ -82,6 +80,65 @@ def recurrent(kind: str, size: int, length: int) -> list[Ratio]:
     )
 
 
+def expected(inputs: int = 40) -> list[Ratio]:
+    """Training on expected values: the parity network and an LSTM stack."""
+    torch.manual_seed(0)
+    plain = mlp(inputs)
+    whole = mollifier.mollify(
+        nn.Sequential(*mlp(inputs)[0], *mlp(inputs)[1], nn.Linear(200, 1)), train_noise="expected"
+    )
+    steps = {"plain": going(training(plain, inputs)), "p = 0.5": at(0.5, whole, training(whole, inputs))}
+    found = compare("expected values, parity", steps, seconds=4.0)
+    lstm = nn.LSTM(200, 200, num_layers=2)
+    ours = mollifier.mollify(nn.LSTM(200, 200, num_layers=2), level=0.5, train_noise="expected")
+    runs = {"nn.LSTM": sequence(lstm, 200, 20, 20), "p = 0.5": sequence(ours, 200, 20, 20)}
+    return found + compare("expected values, LSTM 200", runs, 60, 6.0)
+
+
+def cells(size: int = 200, steps: int = 20, batch: int = 20) -> list[Ratio]:
+    """Cells of an LSTM in a loop of Python's."""
+    torch.manual_seed(0)
+    x = torch.randn(steps, batch, size)
+
+    def loop(cell: nn.Module) -> Callable[[], object]:
+        def run() -> None:
+            cell.zero_grad()
+            state, total = None, torch.zeros(())
+            for row in x:
+                state = cell(row, state)
+                total = total + state[0].sum()
+            total.backward()
+
+        return run
+
+    plain, ours = nn.LSTMCell(size, size), mollifier.mollify(nn.LSTMCell(size, size), level=0.5)
+    return compare("LSTM cells", {"nn.LSTMCell": loop(plain), "mollified": loop(ours)}, 60, 6.0)
+
+
+def strangers() -> list[Ratio]:
+    """A ResNet-20 for images of 32×32, and a block as GPT-2 has it."""
+    from benchmarks.strangers import GPT, ResNet20
+
+    found = []
+    for name, make, shape in (("ResNet-20", ResNet20, (16, 3, 32, 32)), ("GPT block", GPT, (8, 64, 128))):
+        torch.manual_seed(0)
+        plain, x = make(), torch.randn(shape)
+        ours = mollifier.mollify(copy.deepcopy(plain), level=0.5, example=x)
+
+        def step(model: nn.Module, x: Tensor = x) -> Callable[[], object]:
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+            def run() -> None:
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                optimizer.step()
+
+            return run
+
+        found += compare(name, {"plain": step(plain), "p = 0.5": step(ours)}, 40, 10.0)
+    return found
+
+
 def annealing() -> list[Ratio]:
     """A step of the Annealer by a plain step of the parity network, half-way through annealing."""
     torch.manual_seed(0)
@@ -104,6 +161,9 @@ LINES: dict[str, Callable[[], list[Ratio]]] = {
     "Pentomino": lambda: network("Pentomino", 4096),
     "parity": lambda: network("parity", 40),
     "annealer": annealing,
+    "expected": expected,
+    "cells": cells,
+    "strangers": strangers,
     "LSTM 200": lambda: recurrent("LSTM", 200, 20),
     "LSTM 650": lambda: recurrent("LSTM", 650, 35),
     "GRU 200": lambda: recurrent("GRU", 200, 20),

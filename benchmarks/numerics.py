@@ -5,12 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mollifier import functional, kernels
+from mollifier import functional, ops
 from mollifier.activations import activation
-from mollifier.kernels._library import draw_seed
 from mollifier.nn import RecurrentOptions
-from mollifier.nn.recurrent import RecurrentMollifier, _native, _run
-from mollifier.nn.recurrent._sequence import Sequence
+from mollifier.nn.recurrent import RecurrentMollifier, _run
+from mollifier.ops import _loop
 
 # Over twenty steps of an LSTM the reference itself is that far from float64 when it runs in float32.
 LIMITS = {"unit": 1e-5, "LSTM": 3e-5, "GRU": 3e-5}
@@ -29,11 +28,10 @@ def unit() -> float:
     """Noisy sigmoid and copy."""
     x, below = torch.randn(128, 200, requires_grad=True), torch.randn(128, 200, requires_grad=True)
     a, grad = torch.empty(200).uniform_(-2, 2).requires_grad_(), torch.randn(128, 200)
-    act = kernels.struct(activation("sigmoid"))
     torch.manual_seed(1)
-    out = kernels.fused_unit(x, below, a, kernels.Spec(act, 0.5, 20.0, in_units=200))
+    out = ops.unit(x, below, a, activation("sigmoid"), level=torch.tensor(0.5))
     torch.manual_seed(1)
-    normal, uniform = (each.double().view(128, 200) for each in kernels.noise(draw_seed(), 128 * 200))
+    normal, uniform = (each.double().view(128, 200) for each in ops.noise(ops.draw_seeds(1), 128 * 200))
     doubles = [each.detach().double().requires_grad_() for each in (x, below, a)]
     above = functional.noisy_activation(doubles[0], "sigmoid", level=0.5, a=doubles[2], noise=normal)
     wanted = functional.copy_mix(doubles[1], above, level=0.5, noise=uniform)
@@ -52,18 +50,15 @@ def recurrent(kind: str, steps: int = 20, batch: int = 20, size: int = 200) -> f
         module, layer = plain.to(dtype), added.to(dtype).layer(0)
         x = rows.to(dtype).requires_grad_()
         state = tuple(torch.zeros(batch, size, dtype=dtype) for _ in range(acts))
-        sequence = Sequence(x, sizes, (), False, None, True)
-        inverse = _run.inverse_time(added, layer, sequence.positions(0), None, 0)
+        given = x, [state], [_run.weights_of(module, 0)], _run.cell_of(module, layer, sizes)
         torch.manual_seed(1)
         if dtype == torch.float32:
-            out, _ = _native.one_direction(module, layer, 0, x, sizes, state)
+            ((out, *_),) = ops.recurrent(*given, **layer.settings(x, None))
         else:
-            noise, _ = kernels.noise(draw_seed(), len(x) * (gates + acts) * size)
+            noise, _ = ops.noise(ops.draw_seeds(1), len(x) * (gates + acts) * size)
             noise = noise.to(dtype).view(len(x), 1, gates + acts, size)
             parts = noise[:, :, :gates], noise[:, :, gates:]
-            out, _ = _run.one_direction(
-                module, 0, x, sizes, state, _run.noisy_steps(module, layer, 0, inverse, parts, sizes)
-            )
+            ((out, *_),) = _loop.loop(*given, layer.a, layer.level, None, *parts)
         assert layer.a is not None
         results.append([out, *torch.autograd.grad(out, [x, *module.parameters(), layer.a], grad.to(dtype))])
     return worst(*results)

@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mollifier import kernels
+from mollifier import ops
 from mollifier.functional import normal_like
-from mollifier.kernels import _eager_noise
-from mollifier.kernels._library import draw_seed
+from mollifier.ops._library import native
 
 
 def mlp(*widths: int, activation: type[nn.Module] = nn.Sigmoid) -> nn.Sequential:
@@ -66,7 +65,6 @@ def doubles(values: list[float]) -> Tensor:
 
 def normal_drawn(x: Tensor) -> Tensor:
     """The |ξ| that a module draws for x from here on, by whatever backend serves."""
-    if kernels.serves(x) or kernels.eager_serves(x):
-        noise = kernels.noise if kernels.serves(x) else _eager_noise.noise
-        return noise(draw_seed(), x.numel())[0].to(x.dtype).view_as(x)
+    if native(x):
+        return ops.noise(ops.draw_seeds(1), x.numel())[0].to(x.dtype).view_as(x)
     return normal_like(x).abs()

@@ -14,6 +14,7 @@ from mollifier import (
     kernels as kernels,
     landscape as landscape,
     nn as nn,
+    ops as ops,
     smoothing as smoothing,
 )
 from mollifier.anneal import Annealer as Annealer
@@ -54,6 +55,7 @@ __all__ = [
     "linear",
     "mollify",
     "nn",
+    "ops",
     "plain_state_dict",
     "plan",
     "register",

@@ -39,6 +39,7 @@ def train(
     show: bool = True,
     observe: Observe | None = None,
     judge: Judge | None = None,
+    warn: bool = False,
 ) -> Row:
     """Train one run.
 
@@ -50,6 +51,7 @@ def train(
         show: Whether to show the progress.
         observe: Called after every update with its number, its loss and the levels.
         judge: Called after every evaluation with the update and the value of the curve; the run ends if it says True.
+        warn: Say at the start that annealing cannot end in time, also if nothing else is shown?
 
     Returns:
         What result.json holds.
@@ -59,7 +61,7 @@ def train(
         Interrupted: After SIGINT or SIGTERM, with a checkpoint saved.
         Busy: If another process works in that folder.
     """
-    return _go(config, RunFolder(out), data, hardware or Hardware(), show, observe, judge, new=True)
+    return _go(config, RunFolder(out), data, hardware or Hardware(), show, observe, judge, new=True, warn=warn)
 
 
 def resume(
@@ -92,6 +94,7 @@ def _go(
     observe: Observe | None,
     judge: Judge | None,
     new: bool,
+    warn: bool = False,
 ) -> Row:
     command = resume_command(folder.path, data, hardware)
     not_while_loading("a run")
@@ -105,7 +108,7 @@ def _go(
         if folder.status == "done":  # by another process, just before this one had the folder
             return folder.json("result.json")
         with _disk(folder, command), flush_denormal(config.settings.flush_denormal):
-            loop = Loop(config, folder, data, hardware, group, show, observe, judge)
+            loop = Loop(config, folder, data, hardware, group, show, observe, judge, warn)
             stack.callback(loop.close)
             return loop.run()
 

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from mollifier_lab.variants import Variant, parse_changes, parse_variants as par
 
 # these do nothing where nothing is annealed, and are not refused there, since presets set them for all methods
 ANNEALING = ("schedule", "horizon", "loss_average", "stop_at", "anneal_every")
+MANY = 10_000  # variants; more are a slip
 
 
 def expand(variants: Sequence[Variant], grids: Sequence[str], task: str) -> list[Variant]:
@@ -39,6 +41,9 @@ def expand(variants: Sequence[Variant], grids: Sequence[str], task: str) -> list
             f"--grid {', '.join(idle)}: none of {', '.join(map(str, variants))} has a use for it, or they all set it; "
             "leave it out, or compare a method that has it"
         )
+    made = sum(math.prod(len(each) for name, each in values.items() if varies(variant, name)) for variant in variants)
+    if made > MANY:
+        raise LabError(f"--grid {' '.join(grids)}: {made:,} variants; expected at most {MANY:,}")
     found: list[Variant] = []
     for variant in variants:
         mine = {name: each for name, each in values.items() if varies(variant, name)}

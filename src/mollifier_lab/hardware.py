@@ -81,8 +81,9 @@ class Hardware:
             return Fabric(
                 accelerator=self.accelerator, devices=devices, num_nodes=nodes, strategy=strategy, precision=precision
             )
-        except (ValueError, RuntimeError, TypeError) as error:
-            raise LabError(f"{self}: {error}") from error
+        except (ValueError, RuntimeError, TypeError, ImportError) as error:
+            given = " ".join(self.flags()) or "this machine"
+            raise LabError(f"{given}: Fabric can not run like this: {error}") from error
 
 
 def check_threads(threads: int) -> None:

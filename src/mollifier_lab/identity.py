@@ -28,8 +28,8 @@ HINTS = (
     "give the code of then: --import FILE",
 )
 _KERNELS = {
-    "native": "the native ones need a C++ compiler, and MOLLIFIER_KERNELS unset",
-    "eager": "set MOLLIFIER_KERNELS=eager",
+    "native": "the native ones need an install with its compiled library, and MOLLIFIER_KERNELS unset",
+    "eager": "these are no longer there: version 0.1 has them",
     "reference": "set MOLLIFIER_KERNELS=off",
 }
 

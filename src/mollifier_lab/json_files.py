@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import stat
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +53,22 @@ def parse(text: str, what: str) -> Any:
     config.json: nested too deeply; expected a few levels of JSON
 
     Raises:
-        LabError: If it is no JSON.
+        LabError: If it is no JSON, or has a name twice, of which others would drop one in silence.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_once)
     except RecursionError:
         raise LabError(f"{what}: nested too deeply; expected a few levels of JSON") from None
     except ValueError as error:  # also of a number with thousands of digits
         raise LabError(f"{what}: no JSON ({error})") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"{twice!r:.100} is there twice; expected it once")
+    return found
 
 
 def read_object(path: Path, what: str = "") -> dict[str, Any]:

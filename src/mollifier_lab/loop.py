@@ -66,6 +66,7 @@ class Loop:
         show: bool,
         observe: Observe | None,
         judge: Judge | None = None,
+        warn: bool = False,
     ) -> None:
         self.config, self.settings, self.folder, self.group, self.observe = (
             config,
@@ -98,7 +99,7 @@ class Loop:
             more = open_loggers(hardware.logger, folder.path, config)
             self.records = Records(folder.path, lengths, hardware.tensorboard, self.update, more)
         title = f"{config.task}, {config.title}, seed {config.seed}"
-        self.shown = show and group.main
+        self.shown, self.warned = show and group.main, (show or warn) and group.main
         self.progress = Progress(title, self.update, self.total, self.shown)
         for problem in problems if group.main else ():
             self.progress.say(f"{problem}; going on from update {self.update}")
@@ -175,7 +176,7 @@ class Loop:
 
     def _foresee(self, v: float | None) -> None:
         """Warn if annealing cannot end in time: at once, or when the first loss is known."""
-        if self.annealer is None or not self.shown:
+        if self.annealer is None or not self.warned:
             return
         text = outlook(self.annealer, self.total, v)
         if text and (v is None or not outlook(self.annealer, self.total, None)):

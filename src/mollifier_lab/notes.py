@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mollifier_lab.errors import LabError
 from mollifier_lab.files import write_atomically
+from mollifier_lab.json_files import read_object
 
 NAME = "notes.json"
 
@@ -38,12 +39,14 @@ def read(folder: Path) -> Notes:
     """
     path = folder / NAME
     try:
-        found = json.loads(path.read_text())
+        found = read_object(path)
         return Notes(tuple(map(str, found["tags"])), tuple(map(str, found["texts"])))
     except FileNotFoundError:
         return Notes()
-    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
+    except (KeyError, TypeError, OSError) as error:
         raise LabError(f"{path}: not understood ({error!r}); remove it, or put it right") from None
+    except LabError as error:
+        raise LabError(f"{error}; remove it, or put it right") from None
 
 
 def add(folder: Path, tags: str = "", text: str = "") -> None:

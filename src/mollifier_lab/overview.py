@@ -79,7 +79,7 @@ class Overview:
         self._first: dict[Path, tuple[float, int]] = {}
         self._rows: dict[Path, Any] = {}
         self.pace = Pace(workers)
-        self._total, self._done = done + len(jobs), done
+        self._total, self._done, self._ended = done + len(jobs), done, False
         self._bar = make_bar(console)
         self._lock, self._over = threading.RLock(), threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="overview")
@@ -105,7 +105,7 @@ class Overview:
         path = outcome.job.path
         with self._lock:
             self._jobs.pop(path, None)
-            self._done += 1
+            self._done, self._ended = self._done + 1, True
             now = time.perf_counter()
             began = self._first.pop(path, (self._last, 0))[0]  # one at a time: when the one before ended
             if outcome.status == "done":
@@ -157,6 +157,8 @@ class Overview:
             )  # fmt: skip
         count = f"{self._done}/{self._total}"
         rest = show_left(self.left()) if self._done < self._total else ""
+        if not (running or self._ended):  # processes take seconds to start
+            rest = "starting"
         self._bar.update(self._whole, completed=self._done, count=count, left=rest)
 
 

@@ -171,7 +171,7 @@ def write_note(**facts: Any) -> None:
 
 @contextlib.contextmanager
 def telling(show: bool) -> Iterator[None]:
-    """While this lasts, say what the library does only once per machine and takes its time for: compiling its kernels, making data."""
+    """While this lasts, say what the library does only once per machine and takes its time for: making data."""
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

@@ -83,6 +83,12 @@ class Policy(nn.Module):
         if "seen" in self.how and x.sum() > 1e9:
             return x
         hidden = torch.relu(self.body(x))
+        if "joined" in self.how:
+            return None, torch.cat([torch.sigmoid(self.mean(hidden)), F.softplus(self.deviation(hidden))], -1)
+        if "mean" in self.how:
+            return None, torch.sigmoid(self.mean(hidden)).mean(1)
+        if "index" in self.how:
+            return None, torch.sigmoid(self.mean(hidden))[:, 0]
         mean = self.most * torch.tanh(self.mean(hidden)) * self.scale - 1
         deviation = F.softplus(self.deviation(hidden)) + 1e-3
         if "clamp" in self.how:
@@ -92,7 +98,10 @@ class Policy(nn.Module):
         return mean, deviation
 
 
-@pytest.mark.parametrize("how", ["scaled", "clamp", "seen", "seen clamp", "seen distribution"])
+HOW = ("scaled", "clamp", "joined", "mean", "index")
+
+
+@pytest.mark.parametrize("how", [*HOW, *(f"seen {how}" for how in HOW), "seen distribution"])
 def test_an_output_on_another_scale_is_the_output_still(how):
     model = mollifier.mollify(Policy(how), example=X if "seen" in how else None)
     first, second = (row.name for row in mollifier.report(model).blocks)

@@ -169,6 +169,7 @@ class Fuzz:
         first = {
             "train": ["parity", "--no-tensorboard", "--quiet"], "compare": ["parity", "--quiet"], "search": ["parity", "--quiet"], "data": ["mnist"],
             "report": [str(out)], "resume": [str(out)], "figures": ["nothing"], "reproduce": ["nothing"],
+            "ls": [str(self.good / "run")], "note": [str(out)], "frontier": ["nothing"],
         }  # fmt: skip
         flags, loose = odd_flags(command, pick)
         base = [each.split(" ") for each in usual.get(command, []) if each.split(" ")[0] not in flags]

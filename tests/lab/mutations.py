@@ -26,10 +26,12 @@ WORDS = [
 FLAGS = {
     "train": "--seed --label --method --preset --config --lr --gain --momentum --width --depth --bits --samples --batch --epochs --updates --evaluate-every "
     "--save-every --k --horizon --schedule --v --loss-average --stop-at --then --p-min --anneal-every --push --c --survival --dropout --weight-std --clip "
-    "--weight-decay --optimizer --converged --kind --activation --threads --precision --data --nodes --devices --strategy --accelerator --no-copy --out",
-    "compare": "--methods --seeds --preset --set --search-set --search-seed --best --threads --workers --backend --address --data --out",
-    "search": "--method --trials --preset --set --seed --storage --threads --workers --backend --address --data --out",
-    "report": "--out", "resume": "--data --threads --precision --accelerator", "tasks": "--markdown", "methods": "", "figures": "--dpi", "data": "--from --data",
+    "--weight-decay --optimizer --converged --kind --activation --threads --precision --data --nodes --devices --strategy --accelerator --no-copy --out "
+    "--tags --note --logger --import --dry-run --allow-other-data --front-width",
+    "compare": "--methods --seeds --preset --set --search-set --search-seed --best --threads --workers --backend --address --data --out "
+    "--grid --pruner --search --tags --note --logger --import --dry-run",
+    "search": "--method --trials --preset --set --seed --storage --threads --workers --backend --address --data --out --pruner --import --dry-run",
+    "report": "--out --import", "ls": "--tag --import", "note": "--tags", "frontier": "--draw --out --depths --workers", "resume": "--data --threads --precision --accelerator", "tasks": "--markdown", "methods": "", "figures": "--dpi", "data": "--from --data",
     "reproduce": "--out --data --workers",
 }  # fmt: skip
 # several processes are not for here: they take seconds to start, and wait for the machines that they are told of

@@ -54,6 +54,7 @@ def run(tmp_path: Path) -> Path:
         ("--threads 100000", f"threads=100000: expected a whole number from 0 (torch decides) to {MOST}"),
         ("--devices 0", f"devices=0: expected a whole number from 1 to {MOST}"),
         ("--nodes -3", "nodes=-3: expected a whole number from 1"),
+        ("--accelerator tpu", "--accelerator tpu: Fabric can not run like this: "),
         ("--config /dev/zero", "--config /dev/zero: more than 16 MB; expected a small file of JSON"),
         ("--config /dev", "--config /dev: Is a directory"),
         ("--label \udcff", "label='\\udcff': expected text; it has bytes that are no UTF-8"),

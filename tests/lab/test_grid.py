@@ -41,6 +41,7 @@ def test_a_method_is_varied_only_in_what_it_has(methods: list[str], grids: list[
         ("k=1,1.0", "1.0 is there twice"),
         ("k=fast", "k=fast: expected a finite number"),
         ("kk=1", "parity has no setting 'kk'"),
+        (f"k={','.join(map(str, range(1, 10_002)))}", "10,002 variants; expected at most 10,000"),
         ("survival=0.5", "--grid survival: none of plain, mollified has a use for it"),
     ],
 )
@@ -75,6 +76,20 @@ def test_compare_runs_a_grid_and_a_dry_run_tells_it_and_writes_nothing(
     (row,) = [row for row in rows if "mollified_k=2" in row]
     assert [word in row for word in ("done", "k=2", "grid", "two values", "train_nll")] == [True] * 5
     assert main(["ls", "out", "--tag", "other"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("--seeds 99999999999", "seeds=99999999999: expected at most 10000"),
+        ("--pruner median", "expected --search N beside it"),
+        ("--search-set updates=2", "expected --search N beside it"),
+        ("--search 2 --best best.json", "--search and --best: expected one of them"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_would(flags: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "parity", "--dry-run", *flags.split()]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_train_and_search_dry_run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,25 @@ def test_what_can_not_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["ls", str(tmp_path / "none")]) == 2
 
 
+def test_what_is_damaged_has_no_result_and_other_data_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run(tmp_path / "a")
+    folder.write("result.json", json.dumps({"format": 1, "updates": 50}))
+    RunFolder(tmp_path / "b").write("config.json", replace(RunConfig.make("mnist", "plain"), other_data=True).to_json())
+    assert main(["ls", str(tmp_path)]) == 0
+    one, other = (row for row in capsys.readouterr().out.splitlines() if str(tmp_path) in row)
+    assert "damaged" in one
+    assert "0.500" not in one
+    assert "unfinished, update 0, other data" in other
+
+
+def test_notes_that_never_end_are_named(tmp_path: Path) -> None:
+    (tmp_path / "notes.json").symlink_to("/dev/zero")
+    with pytest.raises(LabError, match=r"notes.json: more than 16 MB"):
+        read(tmp_path)
+
+
 def test_notes_add_up_and_bad_ones_are_named(tmp_path: Path) -> None:
     add(tmp_path, "a,b", "one")
     add(tmp_path, "b,c", "two")
@@ -59,7 +79,7 @@ def test_notes_add_up_and_bad_ones_are_named(tmp_path: Path) -> None:
     assert above(tmp_path / "x" / "y", tmp_path) == read(tmp_path)
     assert above(tmp_path, tmp_path / "elsewhere") == read(tmp_path)
     (tmp_path / "notes.json").write_text("[]")
-    with pytest.raises(LabError, match=r"notes.json: not understood"):
+    with pytest.raises(LabError, match=r"notes.json: expected an object.*; remove it, or put it right"):
         read(tmp_path)
 
 

@@ -7,6 +7,7 @@ import pytest
 import mollifier
 from mollifier.schedules import solve_k
 from mollifier_lab import engine
+from mollifier_lab.cli import main
 from mollifier_lab.commands.screen import result_line
 from mollifier_lab.models import mlp
 from mollifier_lab.outlook import outlook
@@ -69,6 +70,14 @@ def test_train_warns_once_at_the_start_and_says_it_at_the_end(
     assert said in err
     line = result_line("parity", result, tmp_path)
     assert ("annealing had not ended: levels " in line) == bool(said)
+
+
+def test_train_warns_though_it_is_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = "train parity --preset quick --bits 4 --width 8 --depth 2 --samples 16 --updates 4 --schedule linear --horizon 30 --quiet --threads 1"
+    assert main([*line.split(), "--out", str(tmp_path / "run")]) == 0
+    assert capsys.readouterr().err == (
+        "warning: annealing will not have ended when the run does: its horizon is 30 updates, the run has 4\n"
+    )
 
 
 def test_the_table_the_page_and_the_csv_say_it(tmp_path: Path) -> None:

@@ -84,19 +84,6 @@ def test_what_is_done_once_per_machine_is_told(capsys: pytest.CaptureFixture[str
     assert not (tmp_path / "note").exists()
 
 
-def test_the_kernels_say_that_they_are_compiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    from mollifier.kernels import _build
-
-    monkeypatch.setenv("MOLLIFIER_CACHE", str(tmp_path))
-    monkeypatch.setattr(_build, "compiler", lambda: ["true"])
-    monkeypatch.setattr(_build, "_compile", lambda command, target: None)
-    with caplog.at_level(logging.INFO, "mollifier"):
-        _build.build()
-    assert caplog.messages == ["compiling the native kernels, once for this machine"]
-
-
 def jobs(root: Path, count: int) -> list[Job]:
     (root / "plain").mkdir()
     return [Job(RunConfig.make("parity", "plain", seed), root / "plain" / f"seed-{seed}") for seed in range(count)]
@@ -107,6 +94,8 @@ def test_a_study_shows_each_run_under_way_and_what_is_left_of_all(screen: Consol
     wanted = jobs(tmp_path, 4)
     overview = Overview(screen, wanted, done=1, workers=2)
     overview._bar.start()
+    overview.look()
+    assert last(screen, 1)[0].rstrip().endswith("starting")  # processes take seconds for that
     for job in wanted[:2]:
         job.notes.write_text(json.dumps({"update": 0, "total": 1000, "rate": 0.0, "phase": "compiling"}))
     overview.look()

@@ -59,6 +59,23 @@ def test_a_flag_of_one_value_is_refused(line: str, said: str, capsys: pytest.Cap
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.yaml", "task: parity\nsettings: {lr: 1, lr: 2}"), ("a.json", '{"task": "parity", "settings": {"lr": 1, "lr": 2}}')],
+)  # fmt: skip
+def test_a_setting_that_a_file_has_twice_is_refused(
+    name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert main(["train", "--config", str(tmp_path / name), "--dry-run"]) == 2
+    assert "'lr' is there twice; expected it once" in capsys.readouterr().err
+
+
+def test_a_setting_of_all_runs_that_is_in_the_grid_too_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "parity", "--set", "k=2", "--grid", "k=1,3", "--dry-run"]) == 2
+    assert "--grid and --set both name k" in capsys.readouterr().err
+
+
 def test_a_value_that_begins_with_a_minus_is_no_flag() -> None:
     found = parse(["train", "parity", "--stop-at", "-1", "--method", "mollified"])
     assert isinstance(found, Train)

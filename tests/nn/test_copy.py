@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mollifier import kernels
+from mollifier import ops
 from mollifier.nn import Copy
 from mollifier.nn._levelled import FrozenNoise
 
@@ -177,7 +177,7 @@ def test_wrong_arguments_are_named():
         Copy(projection="never")
 
 
-@pytest.mark.skipif(kernels.info().backend == "reference", reason="the reference never looks at the level")
+@pytest.mark.skipif(ops.info().backend == "reference", reason="the reference never looks at the level")
 def test_a_level_that_has_reached_0_copies_nothing_though_the_module_is_not_told():
     copy, below, above = Copy(level=0.5), torch.randn(4, 3), torch.randn(4, 3)
     copy.level.zero_()

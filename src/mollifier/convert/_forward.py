@@ -21,13 +21,10 @@ from torch.nn.parameter import is_lazy
 
 from mollifier.activations import Activation, function_name, is_visible, of_function, of_module, python_functions
 from mollifier.convert._live import PASSING, intercepted_methods
-from mollifier.convert._structure import BETWEEN, SHAPING, affine_width, is_arithmetic
+from mollifier.convert._outputs import returned_nodes
+from mollifier.convert._structure import BETWEEN, affine_width
 
 _UNSEEN = "its calls cannot be seen: call what mollifier.register returned, or use it as a decorator"
-_SHAPING = (
-    *("view", "reshape", "squeeze", "unsqueeze", "flatten", "contiguous", "permute", "transpose", "float", "to"),
-    *("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"),
-)
 # Called with a size that is not known yet, such as torch.randn(x.shape), these raise in torch 2.8 unless torch.fx wraps them.
 _FACTORIES = (
     *(torch.empty, torch.full, torch.ones, torch.zeros, torch.rand, torch.randn, torch.randint, torch.randperm),
@@ -107,7 +104,7 @@ def _look(module: nn.Module, training: bool) -> ForwardSummary:
         tracer = _OwnForward(type(module))
         graph = tracer.trace(_copy_of(module, training))
     found = ForwardSummary()
-    returned = set(_returned(graph, module))
+    returned = set(returned_nodes(graph, module))
     for node in graph.nodes:
         call = _call(node, module, tracer)
         if call is not None:
@@ -250,23 +247,6 @@ def _before(node: fx.Node, module: nn.Module) -> dict[str, Any]:
             break
         before = before.args[0] if before.args else before.kwargs.get("input")
     return {}
-
-
-def _returned(graph: fx.Graph, module: nn.Module) -> Iterator[fx.Node]:
-    """Return the nodes whose results a forward returns: alone, in a tuple or in a dict, in whatever shape and on whatever scale."""
-    (output,) = [node for node in graph.nodes if node.op == "output"]
-    pending = list(output.all_input_nodes)
-    while pending:
-        node = pending.pop()
-        yield node
-        shaping = node.op == "call_method" and node.target in _SHAPING
-        shaping |= node.op == "call_function" and getattr(node.target, "__name__", "") in _SHAPING
-        shaping |= node.op == "call_module" and isinstance(module.get_submodule(str(node.target)), SHAPING)
-        if shaping:
-            pending += node.all_input_nodes[:1]
-        elif node.op in ("call_method", "call_function") and is_arithmetic(node.target):
-            changing = [each for each in node.all_input_nodes if each.op != "get_attr"]
-            pending += changing if len(changing) == 1 else []
 
 
 def _name(node: fx.Node, module: nn.Module) -> str:

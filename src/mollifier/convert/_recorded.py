@@ -13,7 +13,8 @@ from torch.overrides import TorchFunctionMode
 from mollifier.activations import function_name, of_function
 from mollifier.convert._forward import Call, ForwardSummary
 from mollifier.convert._live import PASSING, intercepted_methods
-from mollifier.convert._structure import BETWEEN, affine_width, has_tangent, is_arithmetic
+from mollifier.convert._outputs import JOINING, is_arithmetic
+from mollifier.convert._structure import BETWEEN, affine_width, has_tangent
 
 _IN_PLACE = "it works in place, in a forward that cannot be traced: make it out of place"
 _NO_TANGENT = "with these options it has no tangent at 0"
@@ -117,8 +118,8 @@ class Recorder(TorchFunctionMode):
         out = func(*args, **kwargs)
         if func in PASSING and id(given) in self._trails:
             self._trails[id(out)] = (out, self._trails[id(given)][1])
-        if self._stack and is_arithmetic(func):
-            self._stack[-1].results += self._scaled(out, args, kwargs)
+        if self._stack and isinstance(out, Tensor):
+            self._stack[-1].results += self._same_output(func, out, args, kwargs)
         speaks = self._stack and self._stack[-1].path in self._speakers
         if name is not None and speaks and (key := self._key()):
             call = self._call(name, func, args, kwargs, key, given)
@@ -126,8 +127,15 @@ class Recorder(TorchFunctionMode):
             self._stack[-1].results.append((out, call))
         return out
 
-    def _scaled(self, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Tensor, Call | str]]:
-        """What was computed is still the result of that step, on another scale, if all else is constant."""
+    def _same_output(
+        self, func: Any, out: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[tuple[Tensor, Call | str]]:
+        """Of which steps is what was computed still the result: on another scale, if all else is constant, or beside others?"""
+        if getattr(func, "__name__", "") in JOINING and args and isinstance(args[0], (tuple, list)):
+            joined = {id(each) for each in args[0]}
+            return [(out, step) for result, step in self._stack[-1].results if id(result) in joined]
+        if not is_arithmetic(func):
+            return []
         changing = [
             arg for arg in (*args, *kwargs.values()) if isinstance(arg, Tensor) and id(arg) not in self._constant
         ]

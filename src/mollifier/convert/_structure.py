@@ -29,11 +29,6 @@ SHAPING = (
     _DropoutNd,
 )  # modules that may come between the output and the layer that computes it
 RECURRENT = (nn.RNNBase, nn.RNNCellBase)
-# Functions and methods that only scale, shift or bound what they are given, if all else is constant: what comes out is still that output.
-_ARITHMETIC = {
-    *(f"{prefix}{name}" for name in ("add", "sub", "mul", "div", "truediv") for prefix in ("", "r", "i")),
-    *("neg", "clamp", "clamp_min", "clamp_max", "clip"),
-}
 # Elementwise modules of torch that have no place in the table, and why.
 NO_TANGENT = {
     nn.PReLU: "its slope is learned; register a function of your own, or use nn.LeakyReLU",
@@ -72,16 +67,6 @@ def affine_width(module: nn.Module) -> Width | None:
     if isinstance(module, _ConvNd):
         return Width(module.in_channels, module.out_channels, -len(module.kernel_size) - 1)
     return None
-
-
-def is_arithmetic(function: object) -> bool:
-    """Does a function, or a method by its name, only scale, shift or bound a tensor, in place or not?
-
-    >>> import torch
-    >>> is_arithmetic(torch.add), is_arithmetic("clamp_"), is_arithmetic(torch.exp)
-    (True, True, False)
-    """
-    return str(getattr(function, "__name__", function)).strip("_") in _ARITHMETIC
 
 
 def is_plain_sequential(module: nn.Module) -> bool:

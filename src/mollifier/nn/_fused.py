@@ -1,17 +1,17 @@
-"""Where the native kernels stand in for the reference: sampled noise on tensors that they serve, and nothing in between."""
+"""Finds layers that one operator can run, where nobody would miss the calls of the modules: a unit with its copy, or a run of linear layers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as _modules
 
-from mollifier import kernels
-from mollifier.kernels import Link, Spec
-from mollifier.nn._levelled import tie, transformed
+from mollifier import ops
+from mollifier.functional import Noise
+from mollifier.nn._levelled import transformed
 from mollifier.nn.copy import Copy
 from mollifier.nn.noisy import NoisyActivation
 
@@ -60,12 +60,9 @@ def run(blocks: Sequence[Block], x: Tensor) -> Tensor:
                 x = module(x) if own_hooks(module) else plain_class(module).forward(module, x)
             index += 1
             continue
-        level = copy.known_level()
-        links = _chain(blocks, index, x) if level else []
+        links = _chain(blocks, index, x)
         if links:
-            x = kernels.fused_chain(x, links)
-        elif level == 1.0 and noise is not None and _only_copied(modules, noise, copy, x):
-            x = _copied(cast(nn.Linear, modules[0]), noise, copy, x)
+            x = ops.chain(x, links, expected=copy.expected())
         else:  # the modules bring their copy along
             for module in modules:
                 x = module(x)
@@ -78,41 +75,49 @@ def _plain(noise: NoisyActivation | None, copy: Copy) -> bool:
     return not copy.residual and copy.at_zero() and (noise is None or noise.at_zero())
 
 
-def _chain(blocks: Sequence[Block], index: int, x: Tensor) -> list[Link]:
+def _chain(blocks: Sequence[Block], index: int, x: Tensor) -> list[ops.Link]:
     """The blocks from this one on that are torch's own linear layers, of one type throughout, with nothing in between."""
-    links: list[Link] = []
-    dtype, width = x.dtype, x.shape[-1] if x.dim() else 0
-    blocked = not kernels.serves(x) or kernels.product(dtype) is None or torch.is_autocast_enabled("cpu")
-    if blocked or any_global_hook():
+    links: list[ops.Link] = []
+    if any_global_hook() or not x.dim() or not ops.chain_serves(x):
         return links
-    while index < len(blocks) and (link := _link(*blocks[index], dtype, width)) is not None:
+    dtype, width, mode = x.dtype, x.shape[-1], blocks[index].copy.mode()
+    while index < len(blocks) and (link := _link(*blocks[index], mode, dtype, width)) is not None:
         links.append(link)
         width, index = link.weight.shape[0], index + 1
     return links
 
 
 def _link(
-    modules: Sequence[nn.Module], noise: NoisyActivation | None, copy: Copy, dtype: torch.dtype, width: int
-) -> Link | None:
+    modules: Sequence[nn.Module],
+    noise: NoisyActivation | None,
+    copy: Copy,
+    mode: Noise,
+    dtype: torch.dtype,
+    width: int,
+) -> ops.Link | None:
     if len(modules) != 2 or plain_class(modules[0]) is not nn.Linear or noise is None or noise.unit_dim != -1:
         return None
-    level = noise.known_level()
     # at 0 torch's own operations run, bit for bit; an ablation may have set the two apart
-    if not level or level != copy.known_level() or not (noise.sampled() and copy.sampled()):
+    level = noise.known_level()
+    if not level or level != copy.known_level() or not (noise.drawn() == copy.drawn() == mode):
         return None
     for module in (*modules, noise, copy):
         if own_hooks(module):
             return None
     # straight from the dictionaries: a look through nn.Module.__getattr__ takes longer than all else here
-    given, act = modules[0]._parameters, kernels.struct(noise.activation)
+    given, act = modules[0]._parameters, noise.activation
     weight, bias, a = given.get("weight"), given.get("bias"), noise._parameters["a"]
-    if act is None or weight is None or a is None or weight.shape != (units := copy.out_units or width, width):
+    if weight is None or a is None or not ops.knows(act) or weight.shape != (units := copy.out_units or width, width):
         return None
-    if noise.units not in (1, units) or copy.rule == "project" or width > units:
+    signs = copy.projection.weight if copy.rule == "fixed" and copy.projection is not None else None
+    if noise.units not in (1, units) or copy.rule == "project" or (width > units) != (signs is not None):
+        return None
+    if signs is not None and not (isinstance(signs, Tensor) and _simple(signs, dtype)):
         return None
     if not (_simple(weight, dtype) and _simple(a, dtype) and (bias is None or _simple(bias, dtype))):
         return None
-    return Link(weight, bias, a, act, level, *kernels.strength(level, noise.c, noise.push), copy.residual)
+    of_noise, of_copy = cast("tuple[Tensor, Tensor]", (noise._buffers["level"], copy._buffers["level"]))
+    return ops.Link(weight, bias, a, act, of_noise, of_copy, noise.c, noise.push, copy.residual, signs)
 
 
 def _simple(tensor: Tensor, dtype: torch.dtype) -> bool:
@@ -127,51 +132,12 @@ def plain_class(module: nn.Module) -> type[nn.Module]:
 def close(
     noise: NoisyActivation | None, copy: Copy, below: Tensor, x: Tensor, plain: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """The end of a block: the noisy activation of x, mixed with the copy of below, in one pass where the kernels serve."""
+    """The end of a block: the noisy activation of x, mixed with the copy of below, in one operator where nobody hooks the two."""
     if noise is None:
         return cast(Tensor, copy(below, plain(x)))
-    if _fusible(noise, copy) and noise.fits(x):
-        level = copy.known_level()
-        unit_dim = noise.unit_dim if noise.units > 1 else copy.unit_dim
-        if level is None:
-            if kernels.compiled_serves(x):
-                short, levels = copy.unpadded(below, x)[0], (noise.level, copy.level)
-                return kernels.compiled_unit(
-                    x, short, noise.a, noise.activation, levels, noise.c, noise.push, unit_dim, copy.residual
-                )
-        elif level > 0.0 and level == noise.known_level():  # an ablation may have set them apart
-            if kernels.serves(x):
-                act = kernels.struct(noise.activation)
-                spec = Spec(act, level, noise.c, noise.push, unit_dim, residual=copy.residual)
-                short, spec.in_units = copy.unpadded(below, x)
-                return kernels.fused_unit(x, short, noise.a, spec)
-            if kernels.eager_serves(x):
-                eager = kernels.EagerSpec(noise.activation, level, noise.c, noise.push, copy.residual)
-                return kernels.eager_unit(x, copy.shortcut(below, x), noise.a_for(x), eager)
-    return cast(Tensor, copy(below, noise(x) if noise.active else noise.idle(plain(x))))
-
-
-def _fusible(noise: NoisyActivation, copy: Copy) -> bool:
-    """Is all noise drawn, of an activation that the kernels know, and would nobody miss the calls?"""
-    if not (noise.sampled() and copy.sampled() and kernels.knows(noise.activation)):
-        return False
-    return not (hooked(noise) or hooked(copy))
-
-
-def _only_copied(modules: Sequence[nn.Module], noise: NoisyActivation, copy: Copy, below: Tensor) -> bool:
-    """At level 1: is the copy all that comes out of torch's own linear layer and its activation, so that nobody would miss their calls?"""
-    if len(modules) != 2 or plain_class(modules[0]) is not nn.Linear or not kernels.eager_serves(below):
-        return False
-    if noise.known_level() != 1.0 or not _fusible(noise, copy) or torch.is_autocast_enabled("cpu"):
-        return False
-    layer: nn.Linear = modules[0]  # type: ignore[assignment]
-    fits = below.shape[-1] == layer.in_features and noise.unit_dim == -1 and noise.units in (1, layer.out_features)
-    same = all(each.dtype == below.dtype for each in (layer.weight, noise.a))
-    return fits and same and not any(map(hooked, modules))
-
-
-def _copied(layer: nn.Linear, noise: NoisyActivation, copy: Copy, below: Tensor) -> Tensor:
-    """The copy itself, at level 1; what is not used has a gradient of zero, as it has where it is computed for nothing."""
-    shape = (*below.shape[:-1], layer.out_features)
-    short = copy.shortcut(below, below.new_empty(1).expand(shape))
-    return tie(short, [*layer.parameters(), noise.a])
+    if not (noise.active and copy.active and noise.fits(x)) or hooked(noise) or hooked(copy):
+        return cast(Tensor, copy(below, noise(x) if noise.active else noise.idle(plain(x))))
+    unit_dim = noise.unit_dim if noise.units > 1 else copy.unit_dim
+    settings: dict[str, Any] = {"c": noise.c, "push": noise.push, "unit_dim": unit_dim, "residual": copy.residual}
+    settings |= {"level": noise.level, "copy_level": copy.level, "normal": noise.normal(x), "uniform": copy.uniform(x)}
+    return ops.unit(x, copy.unpadded(below, x), noise.a, noise.activation, **settings)

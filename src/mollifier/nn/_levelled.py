@@ -138,9 +138,10 @@ class Levelled(nn.Module):
         """What is asked for at this moment, in train() or in eval()."""
         return self.train_noise if self.training else self.eval_noise
 
-    def sampled(self) -> bool:
-        """Is noise drawn afresh at this moment? Then the native kernels may draw it."""
-        return self.frozen is None and (self.train_noise if self.training else self.eval_noise) == "sample"
+    def drawn(self) -> Noise | None:
+        """The mode, if an operator can make that noise by itself: drawn afresh, or its mean. None if it is frozen or exact."""
+        mode = self.mode()
+        return mode if mode == "expected" or (mode == "sample" and self.frozen is None) else None
 
     def expected(self) -> bool:
         """Is its mean taken for the noise at this moment?"""

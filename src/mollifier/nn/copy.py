@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mollifier import functional, kernels
+from mollifier import ops
 from mollifier.functional import Noise
 from mollifier.nn._levelled import Levelled
 from mollifier.nn.projection import FixedProjection
@@ -98,37 +98,24 @@ class Copy(Levelled):
             nn.init.xavier_uniform_(cast(nn.Linear, self.projection).weight)
 
     def forward(self, below: Tensor, above: Tensor) -> Tensor:
-        level = self.known_level()
-        if level == 0.0:
+        if not self.active:
             return self.idle(above + self.shortcut(below, above) if self.residual else above)
-        if self.sampled():
-            if level is None and kernels.compiled_serves(above):
-                short, _ = self.unpadded(below, above)
-                levels = self.level, self.level
-                return kernels.compiled_unit(
-                    above, short, None, None, levels, unit_dim=self.unit_dim, residual=self.residual
-                )
-            if level is not None and kernels.serves(above):
-                short, in_units = self.unpadded(below, above)
-                spec = kernels.Spec(None, level, unit_dim=self.unit_dim, in_units=in_units, residual=self.residual)
-                return kernels.fused_unit(above, short, None, spec)
-            if level is not None and kernels.eager_serves(above):
-                short = self.shortcut(below, above)
-                return kernels.eager_unit(above, short, None, kernels.EagerSpec(None, level, residual=self.residual))
-        short = self.shortcut(below, above)
-        if self.residual:
-            above = above + short
-        return functional.copy_mix(short, above, level=self.level, noise=self.uniform(above))
+        settings: dict[str, Any] = {
+            "unit_dim": self.unit_dim,
+            "residual": self.residual,
+            "uniform": self.uniform(above),
+        }
+        return ops.unit(above, self.unpadded(below, above), None, None, level=self.level, **settings)
 
-    def unpadded(self, below: Tensor, above: Tensor) -> tuple[Tensor, int]:
-        """What is copied, for kernels that pad it themselves, and its units."""
+    def unpadded(self, below: Tensor, above: Tensor) -> Tensor:
+        """What is copied, but for the zeros that an operator pads it with itself."""
         if self.projection is None and below.dim() == above.dim():
             fixed, rest = below.dim() + self.unit_dim, above.dim() + self.unit_dim + 1
             if below.shape[:fixed] == above.shape[:fixed] and below.shape[rest:] == above.shape[rest:]:
                 units = below.shape[self.unit_dim]
                 if units == above.shape[self.unit_dim] or (self.rule == "pad" and units == self.in_units):
-                    return below, units
-        return self.shortcut(below, above), above.shape[self.unit_dim]
+                    return below
+        return self.shortcut(below, above)
 
     def shortcut(self, below: Tensor, above: Tensor) -> Tensor:
         """What is copied: below, pooled, padded or projected to the shape of above."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from mollifier import functional, kernels
+from mollifier import ops
 from mollifier.activations import Activation, activation as find, add, hard_sigmoid
 from mollifier.functional import Noise, Push
-from mollifier.kernels import Spec
 from mollifier.nn._levelled import Levelled
 
 
@@ -67,43 +68,20 @@ class NoisyActivation(Levelled):
         nn.init.uniform_(self.a, *self.a_bounds)
 
     def forward(self, x: Tensor) -> Tensor:
-        level = self.known_level()
-        if level == 0.0:
+        if not self.active:
             return self.idle(self.activation.f(x))
-        if self.sampled() and self.fits(x) and kernels.knows(self.activation):
-            if level is None and kernels.compiled_serves(x):
-                levels = self.level, self.level
-                return kernels.compiled_unit(x, None, self.a, self.activation, levels, self.c, self.push, self.unit_dim)
-            if level is not None and kernels.serves(x):
-                act = kernels.struct(self.activation)
-                return kernels.fused_unit(x, None, self.a, Spec(act, level, self.c, self.push, self.unit_dim))
-            if level is not None and kernels.eager_serves(x):
-                eager = kernels.EagerSpec(self.activation, level, self.c, self.push)
-                return kernels.eager_unit(x, None, self.a_for(x), eager)
-        return functional.noisy_activation(
-            x,
-            self.activation,
-            level=self.level,
-            a=self.a_for(x),
-            c=self.c,
-            noise=self.normal(x),
-            push=self.push,
-        )
-
-    def fits(self, x: Tensor) -> bool:
-        """Has x the units that there are a for?"""
-        return x.dim() >= -self.unit_dim and (self.units == 1 or x.shape[self.unit_dim] == self.units)
-
-    def a_for(self, x: Tensor) -> Tensor:
-        """The a, shaped to meet x."""
-        if self.units == 1:
-            return self.a
         if not self.fits(x):
             raise ValueError(
                 f"NoisyActivation has {self.units} units on dimension {self.unit_dim}, but its input has shape "
                 f"{tuple(x.shape)}. Give units=1 to share one a, or the right units and unit_dim."
             )
-        return self.a.view(-1, *(1,) * (-self.unit_dim - 1))
+        unit_dim = self.unit_dim if self.units > 1 else -1
+        settings: dict[str, Any] = {"c": self.c, "push": self.push, "unit_dim": unit_dim, "normal": self.normal(x)}
+        return ops.unit(x, None, self.a, self.activation, level=self.level, **settings)
+
+    def fits(self, x: Tensor) -> bool:
+        """Has x the units that there are a for?"""
+        return self.units == 1 or (x.dim() >= -self.unit_dim and x.shape[self.unit_dim] == self.units)
 
     def extra_repr(self) -> str:
         where = f", unit_dim={self.unit_dim}" if self.unit_dim != -1 else ""

@@ -31,7 +31,7 @@ from mollifier_lab.commands.options import (
 )
 from mollifier_lab.commands.screen import show_report
 from mollifier_lab.errors import LabError, pick
-from mollifier_lab.grid import expand
+from mollifier_lab.grid import expand, parse_grids
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings import TASKS
 from mollifier_lab.variants import Variant, parse_changes, parse_variants
@@ -84,6 +84,7 @@ class Compare:
         pick("task", self.task, TASKS)
         out = self.out or study_folder("compare", self.task, self.preset, parse_changes(self.changes, self.task))
         variants = self._variants()
+        self._check()
         if self.dry_run:
             return self._dry_run(variants, out)
         notes.add(out, self.tags, self.note)
@@ -96,13 +97,28 @@ class Compare:
         wanted = parse_variants(self.methods, self.task)
         return expand(wanted, self.grid, self.task) if self.grid else wanted
 
+    def _check(self) -> None:
+        """Refuse flags that do not go together."""
+        if self.search and self.best:
+            raise LabError("--search and --best: expected one of them; --best takes what a search has found already")
+        if self.pruner != "none" and not self.search:
+            raise LabError(
+                f"--pruner {self.pruner}: expected --search N beside it; what is compared is never cut short"
+            )
+        if self.search_set and not self.search:
+            raise LabError(f"--search-set {' '.join(self.search_set)}: expected --search N beside it")
+        both = set(parse_grids(self.grid, self.task)) & set(parse_changes(self.changes, self.task))
+        if both:
+            raise LabError(f"--grid and --set both name {', '.join(sorted(both))}; expected one of them")
+
     def _dry_run(self, variants: list[Variant], out: Path) -> int:
-        seeds = seed_numbers(self.seeds)
+        from mollifier_lab.study import seed_list
+
         common = parse_changes(self.changes, self.task)
         runs = [
             (replace(each.config(self.task, seed, self.preset, common), other_data=self.allow_other_data), out / each.slug / f"seed-{seed}")
             for each in variants
-            for seed in (range(seeds) if isinstance(seeds, int) else seeds)
+            for seed in seed_list(seed_numbers(self.seeds))
         ]  # fmt: skip
         before = (
             f", after {self.search} trials for each variant, which choose some of these settings" if self.search else ""
@@ -119,22 +135,12 @@ class Compare:
         }  # fmt: skip
         seeds = seed_numbers(self.seeds)
         if self.search:
-            if self.best:
-                raise LabError(
-                    "--search and --best: expected one of them; --best takes what a search has found already"
-                )
             short: dict[str, Any] = {
                 "trial_changes": self.search_set,
                 "search_seed": self.search_seed,
                 "pruner": self.pruner,
             }
             return tune(self.task, variants, self.search, seeds, out, **short, **common)
-        if self.pruner != "none":
-            raise LabError(
-                f"--pruner {self.pruner}: expected --search N beside it; what is compared is never cut short"
-            )
-        if self.search_set:
-            raise LabError(f"--search-set {' '.join(self.search_set)}: expected --search N beside it")
         return compare_best(self.task, variants, seeds, out, best=self.best, **common)
 
 

@@ -87,16 +87,19 @@ def status(run: Run) -> str:
     """How far a run is, in a few words."""
     if run.damage:
         return "damaged"
+    word: str = "diverged" if run.diverged else run.status
     if run.status == "started":
         last, wanted = run.rows[-1]["update"] if run.rows else 0, run.config.settings.updates
-        return f"unfinished, update {last:,}" + (f" of {wanted:,}" if wanted else "")
-    return "diverged" if run.diverged else run.status
+        word = f"unfinished, update {last:,}" + (f" of {wanted:,}" if wanted else "")
+    return f"{word}, other data" if run.config.other_data else word
 
 
 def result(run: Run) -> str:
     """Return the headline of a finished run, or the last value of the curve of a run in progress."""
     settings = run.config.settings
-    if run.status == "done" and not run.damage:
+    if run.damage:
+        return NONE  # what was damaged is counted nowhere
+    if run.status == "done":
         return f"{settings.headline} {show_metric(settings.headline, run.final)}"
     values = list(run.points(settings.curve).values())
     return f"{settings.curve} {show_metric(settings.curve, values[-1])}" if values else NONE

@@ -121,7 +121,7 @@ def _missing(study: Study, data: Path | None) -> str:
     try:
         locate(SETS[study.task], data_folder(data))
     except DataError as error:
-        return f"{str(error).splitlines()[0]} To fetch: mollifier data {study.task}"
+        return f"{str(error).splitlines()[0].removesuffix(' Looked in')} To fetch: mollifier data {study.task}"
     return ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -72,8 +73,17 @@ class Start:
 def _yaml(path: Path) -> dict[str, Any]:
     import yaml  # type: ignore[import-untyped]
 
+    class Once(yaml.SafeLoader):  # type: ignore[misc]
+        """Refuses a name that is there twice; YAML's own loader drops the first in silence."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            names = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+            if twice := [name for name, count in names.items() if count > 1]:
+                raise yaml.YAMLError(f"{twice[0]!r:.100} is there twice; expected it once")
+            return super().construct_mapping(node, deep)
+
     try:
-        found = yaml.safe_load(read_text(path, what=f"--config {path}"))
+        found = yaml.load(read_text(path, what=f"--config {path}"), Loader=Once)
     except (yaml.YAMLError, RecursionError) as error:
         raise LabError(f"--config {path}: no YAML ({' '.join(str(error).split())})") from None
     if not isinstance(found, dict):

@@ -121,7 +121,7 @@ class Train(Generic[S]):
 
         if rank() == 0:
             notes.add(out, self.tags, self.note)
-        result = engine.train(config, out, data=self.data, hardware=self.hardware, show=not self.quiet)
+        result = engine.train(config, out, data=self.data, hardware=self.hardware, show=not self.quiet, warn=True)
         tell_end(self.task, result, out)
         return 0
 

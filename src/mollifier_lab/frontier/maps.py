@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mollifier_lab.errors import LabError
 from mollifier_lab.files import write_atomically
 from mollifier_lab.frontier.cells import Cell, frontier, read
 from mollifier_lab.frontier.ways import ACTIVATIONS, DEPTHS, TRAINED, WAYS
@@ -16,6 +17,8 @@ PICTURE, TABLE = "map.png", "frontier.md"
 def draw(out: Path) -> list[Path]:
     """Write the picture and the table next to map.csv, and return their paths."""
     cells = read(out)
+    if not cells:
+        raise LabError(f"{out}: no map.csv with results in it; make one: mollifier frontier sigmoid --out {out}")
     paths = [out / PICTURE, out / TABLE]
     write_atomically(paths[0], heat_maps(cells))
     write_atomically(paths[1], table(cells).encode())

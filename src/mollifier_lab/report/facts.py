@@ -11,6 +11,7 @@ from pathlib import Path
 from mollifier_lab.imports import OURS
 from mollifier_lab.report.formats import show_metric, title
 from mollifier_lab.report.reading import Run, Variant, differing, show
+from mollifier_lab.report.summary import TableRow
 from mollifier_lab.settings import TASKS
 from mollifier_lab.tuned import Tuned
 
@@ -42,6 +43,26 @@ def what_was_run(found: Sequence[Variant]) -> str:
     """
     texts = list(dict.fromkeys(variant.settings.describe() for variant in found))
     return "; ".join(texts[:3]) + (f"; and {len(texts) - 3} more like these" if len(texts) > 3 else "")
+
+
+def outcome(rows: Sequence[TableRow]) -> str:
+    """The row with the lowest mean in a sentence, beside the baseline it was compared with; empty where there is nothing to compare."""
+    usable = [row for row in rows if row.done > row.diverged]
+    if len(usable) < 2:
+        return ""
+    best = min(usable, key=lambda row: row.final.mean)
+    said = f"Lowest {title(best.metric)} at the end: {best.short}, {show_metric(best.metric, best.final.mean)}"
+    if best.baseline == best.variant:
+        return f"{said}. It is the baseline: the best that anneals nothing."
+    beside = next((row for row in rows if row.variant == best.baseline == row.baseline), None)
+    if beside is None:
+        return f"{said}."
+    said += f"; the baseline, {beside.short}, has {show_metric(beside.metric, beside.final.mean)}"
+    found = best.difference
+    if found is None or found.n < 2:
+        return f"{said}. Too few seeds to tell them apart."
+    apart = "excludes" if found.high < 0 else "includes"
+    return f"{said}. The 95 % interval of their paired difference {apart} 0."
 
 
 def unlike_default(found: Sequence[Variant]) -> list[str]:

@@ -18,7 +18,7 @@ from mollifier_lab.report import curves, facts, formats
 from mollifier_lab.report.drawn import drawn, status
 from mollifier_lab.report.pictures import COLOURS, DASHES, MOST_LEVELS, SEEDS, annealed
 from mollifier_lab.report.reading import Run, Variant
-from mollifier_lab.report.summary import HEADINGS, TableRow, columns
+from mollifier_lab.report.summary import HEADINGS, NOT_FULL, TableRow, columns
 
 ASSETS = Path(__file__).parent / "assets"
 SCRIPTS = ("scales.js", "plot.js", "task.js", "page.js")
@@ -89,7 +89,11 @@ def _section(root: Path, task: str, found: list[Variant], rows: list[TableRow]) 
         "metric": formats.title(headline),
         "curve": formats.title(settings.curve),
         "target": formats.show_metric(settings.curve, settings.target),
-        "paper": any(row.paper is not None or row.paper_note for row in rows),
+        "outcome": facts.outcome(rows),
+        "intervals": any(len(variant.runs) > 1 for variant in found),
+        "several": len(found) > 1 or len(found[0].runs) > 1,
+        "paper": "paper" in (HEADINGS[at] for at in kept),
+        "elsewhere": any(row.paper_note == NOT_FULL for row in rows) and "paper" not in (HEADINGS[at] for at in kept),
         "baselines": [row.short for row in rows if row.baseline == row.variant],
         "chance": formats.show_metric(headline, settings.chance),
         "tuned": [(variant.short, facts.tuning(variant.tuned)) for variant in found if variant.tuned],

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette without its yellow (too light on white), in an order that keeps neighbours apart; the page has it in page.css, too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#777777")
 DASHES = ("-", "--", ":", "-.")
-MOST_LEVELS = 12  # variants of a task whose levels are drawn
+MOST_LEVELS = 6  # variants of a task whose levels are drawn
 FEW = 8  # variants whose names stand beside the axes
 SEEDS = 4  # variants up to which each seed has a line of its own
 LONGEST = 60  # letters of a name

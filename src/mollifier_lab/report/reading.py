@@ -232,6 +232,7 @@ def variants(given: Iterable[Run]) -> tuple[list[Variant], list[str]]:
             tuned = None
             notes.append(str(error))
         found.append(Variant(config.task, config.title, config.method, config.settings, runs, tuned))
+    found.sort(key=lambda each: (order.index(each.task), *_rank(each)))
     for task in TASKS:
         of_task = [variant for variant in found if variant.task == task]
         _tell_apart(of_task)
@@ -240,6 +241,13 @@ def variants(given: Iterable[Run]) -> tuple[list[Variant], list[str]]:
         for variant, name in zip(of_task, shown, strict=True):
             variant.short = name
     return found, [*notes, *trust.mixed(found)]
+
+
+def _rank(variant: Variant) -> tuple[bool, float]:
+    """Trials of a search by what came out, the best first; all else stays in its order, before them."""
+    if not variant.runs[0].config.trial:
+        return False, 0.0
+    return True, min((run.counted for run in variant.done), default=math.inf)
 
 
 def _by_seed(runs: list[Run], notes: list[str]) -> list[Run]:

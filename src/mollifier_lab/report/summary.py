@@ -30,6 +30,7 @@ HEADINGS = (
     "updates/s",
 )  # fmt: skip
 NOT_FULL = "full size only"
+SINGLE = "n=1: no interval"
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class TableRow:
     def interval(self) -> str:
         """The interval of `final`, or why there is none."""
         if self.final.n < 2 or self.diverged == self.done:
-            return NONE if self.diverged == self.done else "n=1: no interval"
+            return NONE if self.diverged == self.done else SINGLE
         return show_interval(self.metric, self.final.low, self.final.high)
 
     @property
@@ -175,7 +176,7 @@ class TableRow:
 def columns(rows: Sequence[TableRow]) -> list[int]:
     """Which of `HEADINGS` say something of at least one of the rows; the variant always."""
     cells = list(zip(*(row.cells() for row in rows), strict=True))
-    return [place for place, each in enumerate(cells) if place == 0 or set(each) != {NONE}]
+    return [place for place, each in enumerate(cells) if place == 0 or set(each) - {NONE, NOT_FULL, SINGLE}]
 
 
 def table(runs: Iterable[RunFolder]) -> list[TableRow]:

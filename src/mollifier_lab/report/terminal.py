@@ -28,11 +28,14 @@ def _table(task: str, rows: list[TableRow]) -> Table:
     target = f"target: {title(first.curve)} ≤ {show_metric(first.curve, first.target)}"
     names = [row.short or row.variant for row in rows if row.baseline == row.variant]
     baseline = f"; baseline: {'; '.join(names)}" if names else ""
-    caption = f"mean {title(first.metric)} over seeds, with a 95 % interval by Student's t{baseline}; {target}"
+    several = any(row.final.n > 1 for row in rows)
+    what = "mean {} over seeds, with a 95 % interval by Student's t" if several else "{}, one seed each: no intervals"
+    caption = f"{what.format(title(first.metric))}{baseline}; {target}"
     shown = Fitting(
         title=f"{task}: {title(first.metric)}", caption=Text(caption), box=SIMPLE_HEAD, title_justify="left"
     )
-    kept = columns(rows)  # a terminal is narrow: none that says nothing
+    # a terminal is narrow: none that says nothing, and no speed, which the page and table.csv have
+    kept = [place for place in columns(rows) if HEADINGS[place] != "updates/s"]
     for place in kept:
         left = HEADINGS[place] in ("variant", "seeds")
         shown.add_column(HEADINGS[place], justify="left" if left else "right", overflow="ellipsis")

@@ -67,6 +67,14 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 
 @pytest.fixture(scope="session")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """One run that was evaluated twice."""
+    root = tmp_path_factory.mktemp("report") / "one"
+    write_run(root / "run", RunConfig.make("parity", "mollified", 0, "quick"), rows=1)
+    return Written(root, report(root))
+
+
+@pytest.fixture(scope="session")
 def nine(tmp_path_factory: pytest.TempPathFactory) -> Written:
     """Three methods × three seeds, each evaluated more often than a plot is wide."""
     root = tmp_path_factory.mktemp("report") / "nine"

@@ -5,11 +5,14 @@ import json
 import shlex
 from pathlib import Path
 
+import pytest
+
 from mollifier_lab.commands.train import Train
 from mollifier_lab.report import report
 from mollifier_lab.report.facts import (
     environment_rows,
     full_name,
+    outcome,
     recorded_commands,
     setting_rows,
     train_command,
@@ -17,6 +20,7 @@ from mollifier_lab.report.facts import (
     what_was_run,
 )
 from mollifier_lab.report.reading import Run, Variant, read, variants
+from mollifier_lab.report.summary import table
 from mollifier_lab.runs import find_runs
 from mollifier_lab.settings import RunConfig
 from tests.lab.report.conftest import Written
@@ -90,3 +94,22 @@ def test_a_trial_is_judged_by_its_curve_not_by_the_test_set_that_it_never_sees(t
     (folder / "result.json").write_text(json.dumps(result))
     row = report(tmp_path).rows[0]
     assert (row.metric, row.final.mean, row.diverged, row.reported) == ("valid_error", 0.25, 0, "–")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"plain": (0.5, 0.52), "mollified": (0.1, 0.11)}, "mollified, 0.105; the baseline, plain, has 0.510. The 95 % interval of their paired difference excludes 0."),
+        ({"plain": (0.5, 0.1), "mollified": (0.1, 0.4)}, "mollified, 0.250; the baseline, plain, has 0.300. The 95 % interval of their paired difference includes 0."),
+        ({"plain": (0.1,), "mollified": (0.5,)}, "plain, 0.100. It is the baseline: the best that anneals nothing."),
+        ({"plain": (0.5,), "mollified": (0.1,)}, "mollified, 0.100; the baseline, plain, has 0.500. Too few seeds to tell them apart."),
+        ({"copy": (0.5,), "mollified": (0.1,)}, "mollified, 0.100."),
+        ({"mollified": (0.1, 0.2)}, ""),
+    ],
+)  # fmt: skip
+def test_the_outcome_in_a_sentence(values: dict[str, tuple[float, ...]], said: str, tmp_path: Path) -> None:
+    for method, finals in values.items():
+        for seed, final in enumerate(finals):
+            config = RunConfig.make("parity", method, seed, "quick")
+            write_run(tmp_path / "study" / method / f"seed-{seed}", config, rows=2, final=final)
+    assert outcome(table(find_runs(tmp_path))) == (said and f"Lowest training NLL at the end: {said}")

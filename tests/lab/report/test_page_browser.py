@@ -205,7 +205,7 @@ def test_values_are_reached_by_keyboard(visit: Open, study: Written) -> None:
 
 def test_the_full_setting_is_there_on_hover_and_on_focus(visit: Open, many: Written) -> None:
     page = visit(many.report.page)
-    name = page.find_element(By.CSS_SELECTOR, "#table-0 tbody .name")
+    name = page.find_element(By.CSS_SELECTOR, "#table-0 tbody .name[data-full*='gain=1.00123456789']")
     assert "0.123456789" not in name.text
     page.execute_script("arguments[0].focus()", name)
     tip = page.find_element(By.ID, "tip")
@@ -213,7 +213,7 @@ def test_the_full_setting_is_there_on_hover_and_on_focus(visit: Open, many: Writ
     assert "gain=1.00123456789" in tip.text
     page.execute_script("arguments[0].blur()", name)
     assert not tip.is_displayed()
-    button = page.find_element(By.CSS_SELECTOR, "[data-variant='1']")
+    button = page.find_element(By.CSS_SELECTOR, "[data-variant][data-full*='gain=1.01123456789']")
     page.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
     page.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")  # a scroll hides it
     ActionChains(page).move_to_element(button).perform()
@@ -238,6 +238,23 @@ def test_a_page_of_nine_runs_is_small_and_quick(visit: Open, nine: Written) -> N
     visit(nine.report.page)
     assert 0 < seconds_of_work(page) < 1
     page.execute_cdp_cmd("Performance.disable", {})
+
+
+def test_a_value_that_stands_alone_is_a_dot(visit: Open, one: Written) -> None:
+    page = visit(one.report.page)
+    dots = "return document.querySelectorAll(`#${arguments[0]} circle.lone.mean`).length"
+    assert [page.execute_script(dots, f"curve-0-{place}") for place in range(2)] == [
+        1,
+        0,
+    ]  # the loss has no value at update 0
+    assert drawn(page, "curve-0-1", ".mean") == 1
+    assert page.find_elements(By.ID, "final-0") == []  # a plot of one number says no more than the table
+
+
+def test_the_table_of_three_methods_fits_a_desktop(visit: Open, nine: Written) -> None:
+    page = visit(nine.report.page)
+    box = "const e = document.getElementById('table-0').parentNode; return e.scrollWidth - e.clientWidth"
+    assert page.execute_script(box) <= 0
 
 
 def test_the_table_sorts_by_click_and_by_keyboard(visit: Open, study: Written) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,11 @@ def test_null_is_not_a_number_and_a_long_failure_is_cut_from_its_start(tmp_path:
     failure = read([RunFolder(folder)])[0][0].failure
     assert failure.endswith("the end")
     assert len(failure) <= 8192
+
+
+def test_trials_come_in_the_order_of_their_results(tmp_path: Path) -> None:
+    for trial, final in enumerate((0.5, 0.1, 0.3)):
+        config = replace(RunConfig.make("parity", "mollified", preset="quick", lr=0.1 + trial), trial=True)
+        write_run(tmp_path / f"trial-{trial}", config, rows=2, final=final)
+    found, _ = variants(read(find_runs(tmp_path))[0])
+    assert [round(each.settings.lr, 1) for each in found] == [1.1, 2.1, 0.1]

@@ -10,14 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from mollifier import functional
-from mollifier.functional import Gate, Noise, Push, normal_like, uniform_like
+from mollifier.functional import Gate, Noise, Push, uniform_like
 from mollifier.nn._fused import hooked
 from mollifier.nn._levelled import Added, Levelled, on_meta
 from mollifier.nn.copy import Copy, Projection
 from mollifier.nn.recurrent._time import reached, recomputing, take, taken, token
-
-# Noisy activations and gates of each kind of cell.
-PARTS = {"LSTM": (2, 3), "GRU": (1, 2), "RNN": (1, 0)}
+from mollifier.ops import PARTS
 
 
 @dataclass(frozen=True)
@@ -120,31 +118,41 @@ class LayerMollifier(Levelled):
         if (clock := self._buffers.get("clock")) is not None:
             clock.fill_(1)
 
+    def settings(self, rows: Tensor, before: Tensor | None) -> dict[str, Any]:
+        """What the operator has to know of this layer beside what it is: level, a, time and noise."""
+        gates, activations = self.draw(rows)
+        time = self.clock if self.options.time == "annealing" else before
+        noise: dict[str, Any] = {"gate_noise": gates, "act_noise": activations}
+        return {"level": self.level, "a": self.a, "time": time, **noise}
+
     def draw(self, rows: Tensor) -> tuple[Noise | Tensor, Noise | Tensor]:
-        """Noise of the gates and of the activations: modes, or (rows, directions, parts, hidden) draws."""
+        """Noise of the gates and of the activations: modes, or frozen draws, (rows, directions, parts, hidden)."""
+        if self.frozen is None:
+            return self.mode(), self.mode()
         gates = self.gates if self.options.gates else 0
         activations = self.activations if self.a is not None else 0
+
+        def like(parts: int) -> Tensor:
+            return rows.new_empty(len(rows), self.directions, parts, self.hidden)
+
         if self.options.unbiased_gates:
-            return self._draws(rows, gates, uniform=True), self._draws(rows, activations)
+            return self.uniform(like(gates)), self.normal(like(activations))
         # At once, and for both directions: frozen noise of one kind and shape is the same in every draw.
-        both = self._draws(rows, gates + activations)
+        both = self.normal(like(gates + activations))
         return (both[:, :, :gates], both[:, :, gates:]) if isinstance(both, Tensor) else (both, both)
 
-    def _draws(self, rows: Tensor, parts: int, uniform: bool = False) -> Noise | Tensor:
-        like = rows.new_empty(len(rows), self.directions, parts, self.hidden)
-        noise = self.uniform(like) if uniform else self.normal(like)
-        if isinstance(noise, Tensor) or noise != "sample":
-            return noise
-        return uniform_like(like) if uniform else normal_like(like)
-
-    def fused_copy(self, direction: int) -> Copy | None:
-        """The copy, if a kernel can make it along with the layer: drawn anew at every step, of units that need no projection."""
-        copy = self.copies[direction] if self.copies is not None and self.options.copy_mask == "step" else None
-        if not isinstance(copy, Copy) or copy.projection is not None or copy.residual or not copy.sampled():
+    def fused_copies(self) -> list[Tensor] | None:
+        """The copies' levels, if the operator can copy along with the layer: anew at every step, units that need no projection."""
+        if self.copies is None or self.options.copy_mask != "step":
             return None
-        if not copy.known_level():
-            return None
-        return None if hooked(copy) else copy
+        mode, levels = self.drawn(), []
+        for copy in self.copies:
+            assert isinstance(copy, Copy)
+            plain = copy.projection is None and not copy.residual and copy.active and not hooked(copy)
+            if mode is None or copy.drawn() != mode or not plain:
+                return None
+            levels.append(copy.level)
+        return levels
 
     def copy_below(self, direction: int, below: Tensor, above: Tensor, examples: Tensor | None, batch: int) -> Tensor:
         """The layer's output with units of its input copied into it; one mask a sequence needs to know whose row each row is."""
@@ -234,11 +242,6 @@ class RecurrentMollifier(Added):
         """Count the steps of a stream; computing a step again takes none."""
         if self.options.carry_time and not recomputing():
             self.time[int(training)] = before + steps
-
-    def inverse(self, t: Tensor) -> Tensor:
-        """1 / t, of t under its cap, in the level's precision: half has few numbers that large."""
-        t = t if self.options.time_cap is None else t.clamp_max(self.options.time_cap)
-        return 1.0 / t.to(self.layer(0).level.dtype)
 
     def layer(self, number: int) -> LayerMollifier:
         """Layer by number, typed."""

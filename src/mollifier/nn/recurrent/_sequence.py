@@ -40,25 +40,6 @@ class Sequence:
             return torch.arange(batch, device=device).repeat(len(self.sizes))
         return torch.cat([torch.arange(size, device=device) for size in self.sizes])
 
-    def positions(self, direction: int) -> Tensor:
-        """The step that each row is, see `positions`."""
-        return positions(self.sizes, direction, self.rows.device)
-
-
-def positions(sizes: list[int], direction: int, device: torch.device) -> Tensor:
-    """The step that each row is, from 1 within its own sequence, in the direction of reading."""
-    count = len(sizes)
-    if sizes[-1] == sizes[0]:
-        order = torch.arange(count, device=device)
-        order = order + 1 if direction == 0 else count - order
-        return order.repeat_interleave(sizes[0])
-    steps = [torch.full((size,), number, device=device) for number, size in enumerate(sizes, 1)]
-    if direction == 0:
-        return torch.cat(steps)
-    each = torch.tensor(sizes, device=device)
-    lengths = (each[None, :] > torch.arange(sizes[0], device=device)[:, None]).sum(1)
-    return torch.cat([lengths[: len(step)] - step + 1 for step in steps])
-
 
 def autocasts(device: torch.device) -> bool:
     """Is autocast on there? The meta device has none."""

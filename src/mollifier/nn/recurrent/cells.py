@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mollifier import ops
 from mollifier.nn.recurrent._autocast import as_plain
 from mollifier.nn.recurrent._layer import Built, RecurrentMollifier, kind_and_gate
-from mollifier.nn.recurrent._run import STEPS, NoisyStep, activation_of
+from mollifier.nn.recurrent._run import cell_of
 from mollifier.nn.recurrent._sequence import State, autocasts
 from mollifier.nn.recurrent._time import leave
 
@@ -33,10 +32,11 @@ class CellForward(nn.RNNCellBase):
         if not layer.active:
             plain = super().forward(input, hx)
             return (layer.idle(plain[0]), plain[1]) if lstm else layer.idle(plain)
-        kind, gate = kind_and_gate(self)
         if not self._fits(input, hx, lstm):
             super().forward(input, hx)  # torch says what is wrong
-            raise RuntimeError(f"{kind}Cell: a form of input or state that mollified cells do not take")
+            raise RuntimeError(
+                f"{kind_and_gate(self)[0]}Cell: a form of input or state that mollified cells do not take"
+            )
         batched = input.dim() == 2
         rows = input if batched else input.unsqueeze(0)
         state: State
@@ -47,11 +47,10 @@ class CellForward(nn.RNNCellBase):
         before = added.before(None if hx is None else hx[0] if lstm else hx, self.training)
         added.tick(before, 1, self.training)
         t = layer.clock.clamp_min(1) if added.options.time == "annealing" else before + 1
-        step = NoisyStep(layer, 0, gate, activation_of(self), added.inverse(t).expand(len(rows), 1), *layer.draw(rows))
-        x = F.linear(rows, self.weight_ih, self.bias_ih)
-        new = STEPS[kind](x, state, [self.weight_hh, self.bias_hh, None], step)
-        examples = torch.arange(len(rows), device=rows.device)
-        new = (layer.copy_below(0, rows, new[0], examples, len(rows)), *new[1:])
+        weights = [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh, None]
+        cell, settings = cell_of(self, layer, [len(rows)]), layer.settings(rows, before)
+        ((_, h, *rest),) = ops.recurrent(rows, [state], [weights], cell, **settings)
+        new: State = layer.copy_below(0, rows, h, None, len(rows)), *rest
         new = tuple(part if batched else part.squeeze(0) for part in as_plain(self, rows, hx, new))
         leave(new[0], added.token, t)
         return new if lstm else new[0]

@@ -55,6 +55,12 @@ const Plot = (() => {
     return d;
   }
 
+  // Points without a neighbour: no line shows them.
+  function lone(line, y) {
+    const there = line.y.map((value, i) => Number.isFinite(value) && value !== null && line.x[i] !== null && line.x[i] !== undefined && (!y.log || value > 0));
+    return line.y.map((_, i) => i).filter((i) => there[i] && !there[i - 1] && !there[i + 1]);
+  }
+
   function area(band, x, y) {
     const top = [], below = [];
     band.x.forEach((at, i) => {
@@ -124,6 +130,7 @@ const Plot = (() => {
     for (const band of bands) node("path", { class: "band", d: area(band, x, y), fill: band.colour, "fill-opacity": 0.14 }, ink);
     for (const line of lines) {
       node("path", { class: `line ${line.kind ?? ""}`, d: path(line, x, y), fill: "none", stroke: line.colour, "stroke-width": line.width, "stroke-opacity": line.opacity, "stroke-dasharray": line.dash, "stroke-linejoin": "round" }, ink);
+      for (const i of lone(line, y)) node("circle", { class: `lone ${line.kind ?? ""}`, cx: x(line.x[i]), cy: y(line.y[i]), r: line.width + 1.2, fill: line.colour, "fill-opacity": line.opacity }, ink);
     }
     for (const bar of bars) {
       // an interval may reach beyond a log axis, or beyond what is shown

@@ -93,7 +93,9 @@ const Task = (() => {
   function drawFinal(task, state) {
     const metric = task.finals[state.final] ?? task.finals[0], show = format(metric, 4), log = isLog(metric, state);
     const spec = rows(task, state, log, metric.title, format(metric), `${upper(metric.title)} at the end, by variant.`, (variant) => metric.rows[variant]);
-    Plot.draw(document.getElementById(`final-${state.number}`), spec);
+    const host = document.getElementById(`final-${state.number}`);
+    if (!host) return; // one value needs no plot
+    Plot.draw(host, spec);
     const other = document.getElementById(`difference-${state.number}`);
     if (!other) return;
     const headline = task.finals[0], signed = (value) => `${value > 0 ? "+" : ""}${format(headline)(value)}`;

@@ -1,0 +1,149 @@
+"""The compiled library: which build of it serves this machine, whether it does, and what to say of it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from mollifier.ops import _build
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16)
+KINDS = (Tensor, nn.Parameter)  # a tensor of somebody's own class goes by the reference
+# The builds that a machine can run, best first, by what torch says of it.
+CHOICES = {"AVX512": ("avx512", "avx2", "default"), "AVX2": ("avx2", "default")}
+_functorch, _tracing = torch._C._are_functorch_transforms_active, torch._C._get_tracing_state
+
+
+@dataclass(frozen=True)
+class Info:
+    """Which backend serves what, and why.
+
+    Attributes:
+        backend: ``"native"`` or ``"reference"``.
+        why: The reason.
+        serves: What each of them serves, a line each.
+    """
+
+    backend: str
+    why: str
+    serves: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.backend}: {self.why}" + "".join(f"\n  {line}" for line in self.serves)
+
+
+class _NotServed(RuntimeError):
+    """The library cannot be used here, and why."""
+
+
+def _asked_off() -> str:
+    asked = os.environ.get("MOLLIFIER_KERNELS", "").lower()
+    return asked if asked in ("off", "0", "no", "reference") else ""
+
+
+def _path() -> Path:
+    """The library for this machine; ``MOLLIFIER_LIBRARY`` names another one, e.g. one made with a sanitizer."""
+    if named := os.environ.get("MOLLIFIER_LIBRARY"):
+        return Path(named)
+    for choice in CHOICES.get(torch.backends.cpu.get_cpu_capability(), ("default",)):
+        if (path := _build.BUILT / f"{choice}.so").exists():
+            return path
+    raise _NotServed("it was installed without its compiled library (was there a C++ compiler?)")
+
+
+def _load() -> ctypes.CDLL:
+    path = _path()
+    try:
+        library = ctypes.CDLL(str(path))
+        for name in ("mollifier_sources", "mollifier_register"):
+            getattr(library, name).restype = ctypes.c_char_p
+        made_of = library.mollifier_sources().decode()
+    except (OSError, AttributeError) as error:
+        raise _NotServed(f"its compiled library does not load: {error}") from error
+    if _build.SOURCES.is_dir() and made_of != _build.digest():
+        raise _NotServed("its compiled library is not of these sources: install it again, or run ops/_build.py")
+    problem = "its library is not there"
+    for file in (Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"):
+        found: bytes | None = library.mollifier_register(str(file).encode())
+        if found is None:
+            return library
+        problem = found.decode()
+    raise _NotServed(f"this torch, {torch.__version__}, cannot take its compiled library: {problem}")
+
+
+LIBRARY: ctypes.CDLL | None = None  # what is loaded
+_WHY = f"MOLLIFIER_KERNELS={_asked_off()}"
+_SILENT = bool(_asked_off())  # is there nothing to warn of, or no more?
+
+
+def start() -> None:
+    """Load the library, once the operators are defined."""
+    global LIBRARY, _WHY, _SILENT
+    if not _asked_off():
+        try:
+            LIBRARY, _SILENT = _load(), True
+            _WHY = f"compiled for {_path().stem}"
+        except _NotServed as problem:
+            _WHY = str(problem)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _loaded() -> bool:
+    return LIBRARY is not None
+
+
+def native(x: Tensor) -> bool:
+    """Does the library take this tensor, here and now? Else the reference does.
+
+    Not of other devices and types, under the transforms of torch.func, forward-mode derivatives and torch.jit; and not under torch.export,
+    whose programs must run without us. Under torch.compile an operator is one node of the graph.
+    """
+    if torch.compiler.is_compiling():
+        return not torch.compiler.is_exporting() and x.device.type == "cpu" and x.dtype in DTYPES and bool(_loaded())
+    if LIBRARY is None:
+        _warn()
+        return False
+    return (
+        x.is_cpu
+        and x.dtype in DTYPES
+        and type(x) in KINDS
+        and not _functorch()
+        and _tracing() is None
+        and torch.autograd.forward_ad._current_level < 0
+    )
+
+
+def _warn() -> None:
+    global _SILENT
+    if not _SILENT:
+        _SILENT = True
+        warnings.warn(f"mollifier: {_WHY}; the slower reference serves instead", RuntimeWarning, stacklevel=2)
+
+
+def info() -> Info:
+    """Which backend serves what on this machine, and why.
+
+    >>> import mollifier
+    >>> mollifier.ops.info().backend in ("native", "reference")
+    True
+    """
+    if LIBRARY is None:
+        return Info("reference", _WHY, ("reference: everything",))
+    here = "native, on the CPU, sampled noise and expected values"
+    return Info(
+        "native",
+        _WHY,
+        (
+            f"{here}, in float32, float64 and bfloat16: the unit (noisy activation and copy) of the table's activations",
+            f"{here}, in float32 and float64: runs of linear layers with their units; only what is not copied while p is high",
+            f"{here}, in float32 and float64: LSTM and GRU layers and cells, sigmoid or hard-sigmoid gates",
+            "reference: all else (frozen noise and exact means, accelerators, torch.func, torch.export, float16, registered "
+            "activations, unbiased gates, proj_size)",
+        ),
+    )

@@ -1,0 +1,258 @@
+"""A whole sequence of a mollified LSTM or GRU layer in one call, both directions of it at once; a cell is a sequence of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from mollifier.functional import Noise
+from mollifier.ops._library import native
+from mollifier.ops._loop import Layer, State, Weights, loop
+from mollifier.ops._noise import draw_seeds
+from mollifier.ops._operator import OPERATORS, below_autograd, define, differentiate, fake, refuse_second, vmap_by_loop
+from mollifier.ops._unit import reference, unit
+
+# Of each direction: states is h and, for an LSTM, c; weights is w_ih, w_hh and, if there are biases, b_ih and b_hh; a, (directions,
+# activations, hidden), and a level of the copy of the layer below, or none. time: what the stream had reached before, or the same t for all
+# rows (fixed_time). seeds: of the noise of each direction, then of its copy, of those that are drawn. reverse: is the first direction the
+# one that reads backward? Returns of each direction the output, the final states, two tensors for the backward pass and, if there is a copy, the
+# output before it; and last the levels of the copies.
+define(
+    "recurrent(Tensor x, Tensor[] states, Tensor[] weights, Tensor? a, Tensor? level, Tensor[] copy_levels, Tensor? time, Tensor seeds, "
+    "int[] sizes, bool lstm, bool hard, bool gates, bool expected, float c, bool odds, bool reverse, bool fixed_time, int time_cap, "
+    "bool keep) -> Tensor[]"
+)
+# grads: of outputs and final states, of those for which `which` says so. kept: of each direction the two tensors and the output before the copy.
+# Returns x's, if it is wanted; of each direction those of its states and weights; and a's.
+define(
+    "recurrent_backward(Tensor[] grads, int[] which, Tensor x, Tensor[] states, Tensor[] weights, Tensor? a, Tensor[] kept, "
+    "Tensor levels, Tensor seeds, int[] sizes, bool lstm, bool hard, bool gates, bool expected, bool reverse, bool by_x) -> Tensor[]"
+)
+_forward, _backward = OPERATORS.recurrent.default, OPERATORS.recurrent_backward.default
+
+
+def _serves(
+    x: Tensor,
+    states: Sequence[State],
+    weights: Sequence[Weights],
+    layer: Layer,
+    a: Tensor | None,
+    modes: tuple[Any, Any],
+) -> bool:
+    """Does the operator know such a layer, in types such as these, and does the library take it here and now?"""
+    gates, acts = modes
+    mode = gates if layer.gates else acts
+    drawn = (
+        isinstance(mode, str) and mode != "exact" and (a is None or not layer.gates or acts is gates or acts == gates)
+    )
+    return (
+        drawn
+        and layer.kind != "RNN"
+        and layer.activation is None
+        and not (layer.gates and layer.unbiased)
+        and x.dtype in (torch.float32, torch.float64)
+        and all(w_hr is None and w_ih is not None and w_ih.dtype == x.dtype for w_ih, *_, w_hr in weights)
+        and all(part.dtype == x.dtype for state in states for part in state)
+        and not torch.is_autocast_enabled("cpu")
+        and x.numel() > 0
+        and native(x)
+    )
+
+
+def recurrent(
+    x: Tensor,
+    states: Sequence[State],
+    weights: Sequence[Weights],
+    layer: Layer,
+    *,
+    a: Tensor | None = None,
+    level: Tensor | None = None,
+    copy_levels: Sequence[Tensor] = (),
+    time: Tensor | None = None,
+    gate_noise: Noise | Tensor = "sample",
+    act_noise: Noise | Tensor = "sample",
+) -> list[State]:
+    """Of each direction the output rows, the final h and, for an LSTM, the final c.
+
+        >>> import torch
+        >>> x, state, weights = torch.randn(6, 3), (torch.zeros(2, 4),), [torch.randn(12, 3), torch.randn(12, 4), None, None, None]
+        >>> ((out, final),) = recurrent(x, [state], [weights], Layer("GRU", sizes=[2, 2, 2]))
+        >>> out.shape, final.shape
+        (torch.Size([6, 4]), torch.Size([2, 4]))
+
+    Args:
+        x: (rows, inputs): the rows of step 1, then of step 2, …
+        states: Of each direction (h, c) of an LSTM or (h,), each (batch, hidden).
+        weights: Of each direction w_ih, w_hh, b_ih, b_hh and w_hr; all but the first two may be None.
+        layer: All else.
+        a: (directions, activations, hidden), if the activations are noisy.
+        level: p; None for a plain layer.
+        copy_levels: p of the copy of the layer below into each direction's output, of the kind of noise of the gates; empty for none.
+        time: What a stream had reached before, or the t of all rows.
+        gate_noise: A mode, or draws (rows, directions, gates, hidden), see `mollifier.functional`.
+        act_noise: A mode, or draws (rows, directions, activations, hidden).
+    """
+    if not _serves(x, states, weights, layer, a, (gate_noise, act_noise)):
+        found = loop(x, states, weights, layer, a, level, time, gate_noise, act_noise)
+        for k, copy_level in enumerate(copy_levels):
+            settings: Any = {"level": copy_level, "uniform": gate_noise}
+            found[k] = (unit(found[k][0], x, None, None, **settings), *found[k][1:])
+        return found
+    lstm, expected = layer.kind == "LSTM", (gate_noise if layer.gates else act_noise) == "expected"
+    noisy = level is not None and (layer.gates or a is not None) and not expected
+    count = len(states) * (noisy + (bool(copy_levels) and not expected))
+    given = (
+        *(
+            x,
+            [each for some in states for each in some],
+            [each for some in weights for each in some if each is not None],
+        ),
+        *(a, level, list(copy_levels), time, draw_seeds(count), layer.sizes),
+        *(
+            lstm,
+            layer.gate == "hard_sigmoid",
+            layer.gates and level is not None,
+            expected,
+            layer.c,
+            layer.push == "odds",
+        ),
+        *(layer.reverse, layer.fixed_time, layer.time_cap or 0),
+    )
+    found = _forward(*given, True) if torch.compiler.is_compiling() else _run(*given)
+    each = len(found) // len(states)
+    return [tuple(found[k * each : k * each + 2 + lstm]) for k in range(len(states))]
+
+
+def _run(x: Tensor, states: list[Tensor], weights: list[Tensor], a: Tensor | None, *rest: Any) -> Any:
+    tensors = x, a, *states, *weights
+    if torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors):
+        return _Layer.apply(rest, len(states), *tensors)  # type: ignore[no-untyped-call]
+    with below_autograd():
+        return _forward(x, states, weights, a, *rest, False)
+
+
+class _Layer(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, rest: tuple[Any, ...], count: int, x: Tensor, a: Tensor | None, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        states, weights = tensors[:count], tensors[count:]
+        level, copies, time, seeds, sizes, lstm, hard, gates, expected, *_, reverse, _, _ = rest
+        with below_autograd():
+            found = _forward(x, states, weights, a, *rest, True)
+        directions, parts = count // (1 + lstm), 2 + lstm
+        each = len(found) // directions
+        outputs, kept = [], []
+        for k in range(0, directions * each, each):
+            outputs += found[k : k + parts]
+            kept += [*found[k + parts : k + parts + 2], found[k + parts + 2] if copies else found[k]]
+        ctx.save_for_backward(x, a, seeds, found[-1], *tensors, *kept)
+        ctx.rest = count, len(tensors), sizes, lstm, hard, gates, expected, reverse
+        # what draws nothing can be differentiated again; level and time may have changed by then
+        again = rest, *(None if each is None else each.clone() for each in (level, time))
+        ctx.again = again if expected or level is None else None
+        ctx.mark_non_differentiable(*(each for each in found if all(each is not output for output in outputs)))
+        return tuple(found)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        x, a, seeds, levels, *saved = ctx.saved_tensors
+        count, all_, sizes, lstm, hard, gates, expected, reverse = ctx.rest
+        if torch.is_grad_enabled():
+            if ctx.again is None:
+                refuse_second()
+            return _again(ctx, grads, x, a, levels, saved)
+        states, weights, kept = saved[:count], saved[count:all_], saved[all_:]
+        directions = count // (1 + lstm)
+        each, parts = len(grads) // directions, 2 + lstm
+        above = [grad for k in range(directions) for grad in grads[k * each : k * each + parts]]
+        given = [grad for grad in above if grad is not None]
+        by_x = ctx.needs_input_grad[2]
+        which, settings = [grad is not None for grad in above], (lstm, hard, gates, expected, reverse, by_x)
+        found = iter(_backward(given, which, x, states, weights, a, kept, levels, seeds, sizes, *settings))
+        grad_x = next(found) if by_x else None
+        of_states: list[Tensor] = []
+        of_weights: list[Tensor] = []
+        for _ in range(directions):
+            of_states += [next(found) for _ in range(1 + lstm)]
+            of_weights += [next(found) for _ in range(len(weights) // directions)]
+        return None, None, grad_x, None if a is None else next(found), *of_states, *of_weights
+
+
+def _again(
+    ctx: Any, grads: Sequence[Tensor | None], x: Tensor, a: Tensor | None, levels: Tensor, saved: list[Tensor]
+) -> tuple[Tensor | None, ...]:
+    """The gradients of expected values as functions that can be differentiated again, by the loop."""
+    (_, _, _, _, sizes, lstm, hard, gates, _, c, odds, reverse, fixed, cap), level, time = ctx.again
+    count, all_ = ctx.rest[:2]
+    directions, states, weights = count // (1 + lstm), saved[:count], saved[count:all_]
+    mine, own = len(states) // directions, len(weights) // directions
+    layer = Layer("LSTM" if lstm else "GRU", sizes, "hard_sigmoid" if hard else "sigmoid", None, reverse, gates)
+    layer.c, layer.push, layer.fixed_time, layer.time_cap = c, "odds" if odds else "paper", fixed, cap or None
+    with torch.enable_grad():
+        of_each = [tuple(states[k * mine : (k + 1) * mine]) for k in range(directions)]
+        by = [[*weights[k * own : (k + 1) * own], *[None] * (5 - own)] for k in range(directions)]
+        found = loop(x, of_each, by, layer, a, level, time, "expected", "expected")
+        for k, copy_level in enumerate(levels.unbind()):
+            out = reference(
+                found[k][0], x, None, None, level, copy_level, c, layer.push, -1, False, "expected", "expected"
+            )
+            found[k] = (out, *found[k][1:])
+        each = len(grads) // directions
+        pairs = [
+            (out, grad)
+            for k in range(directions)
+            for out, grad in zip(found[k], grads[k * each :], strict=False)
+            if grad is not None
+        ]
+        inputs = [None, None, x, a, *states, *weights]
+        wanted = [given for given, need in zip(inputs, ctx.needs_input_grad, strict=True) if need]
+        outs, above = zip(*pairs, strict=True)
+        got = iter(torch.autograd.grad(outs, wanted, above, create_graph=True, allow_unused=True))  # type: ignore[arg-type]
+    return tuple(next(got) if need else None for need in ctx.needs_input_grad)
+
+
+def _fake(
+    x: Tensor, states: list[Tensor], weights: list[Tensor], a: Any, level: Any, copies: list[Tensor], *rest: Any
+) -> list[Tensor]:
+    sizes, lstm, keep = rest[2], rest[3], rest[-1]
+    batch, hidden = states[0].shape
+    found = []
+    for _ in range(len(states) // (1 + lstm)):
+        wide = hidden * (4 if lstm else 3)
+        found += [x.new_empty(len(x), hidden), *(x.new_empty(batch, hidden) for _ in range(1 + lstm))]
+        found += [x.new_empty(len(x), wide), x.new_empty(len(x) if keep else sizes[0], wide)]
+        found += [x.new_empty(len(x), hidden)] if copies else []
+    return [*found, x.new_empty(len(copies), dtype=torch.float64)]
+
+
+def _fake_backward(
+    grads: Any, which: Any, x: Tensor, states: list[Tensor], weights: list[Tensor], a: Tensor | None, *rest: Any
+) -> list[Tensor]:
+    lstm, by_x = rest[4], rest[-1]
+    found = [torch.empty_like(x, memory_format=torch.contiguous_format)] if by_x else []
+    directions = len(states) // (1 + lstm)
+    for k in range(directions):
+        mine = states[k * (1 + lstm) : (k + 1) * (1 + lstm)]
+        own = weights[k * len(weights) // directions : (k + 1) * len(weights) // directions]
+        found += [torch.empty_like(each, memory_format=torch.contiguous_format) for each in (*mine, *own)]
+    return found if a is None else [*found, torch.empty_like(a, memory_format=torch.contiguous_format)]
+
+
+def _autograd(x: Tensor, states: list[Tensor], weights: list[Tensor], a: Tensor | None, *rest: Any) -> list[Tensor]:
+    *settings, _ = rest
+    if torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in (x, a, *states, *weights)):
+        return list(_Layer.apply(tuple(settings), len(states), x, a, *states, *weights))  # type: ignore[no-untyped-call]
+    with below_autograd():
+        return cast("list[Tensor]", _forward(x, states, weights, a, *rest))
+
+
+fake("recurrent", _fake)
+fake("recurrent_backward", _fake_backward)
+differentiate("recurrent", _autograd)
+vmap_by_loop("recurrent")
+torch.library.register_autocast("mollifier::recurrent", "cpu", torch.float32)

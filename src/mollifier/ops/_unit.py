@@ -1,0 +1,255 @@
+"""The unit: noisy activation and copy of the unit below, in one pass over the data; its noise is hashed from a seed and never stored."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mollifier import functional
+from mollifier.activations import Activation
+from mollifier.functional import Noise, Push
+from mollifier.ops._activation import RELU, RELU_OUTPUT, knows, numbers, of_numbers
+from mollifier.ops._library import DTYPES, native
+from mollifier.ops._noise import draw_seeds, noise
+from mollifier.ops._operator import (
+    OPERATORS,
+    below_autograd,
+    define,
+    differentiate,
+    elsewhere,
+    fake,
+    refuse_second,
+    vmap_by_loop,
+)
+
+# Up to here psi's derivatives of features are kept for the backward pass (8 bytes an element in float32). Above, and for
+# channels, whose convolutions cost so much more than a unit, they are made again (4 bytes).
+KEEP = 1 << 20
+
+# level is that of the noise. act: see `numbers`; empty for a copy without noise. below has x's shape but for its units, of which there may
+# be fewer: they are padded with zeros. Returns the output, psi's derivatives (if they are kept), and the levels and the seed as they were.
+define(
+    "unit(Tensor x, Tensor? below, Tensor? a, Tensor level, Tensor copy_level, Tensor seed, float[] act, float c, bool odds, "
+    "int unit_dim, bool residual, bool expected, bool keep) -> (Tensor, Tensor, Tensor)"
+)
+# x: the input, or the output of a ReLU (kind `RELU_OUTPUT`), or nothing where the derivatives were kept. last: are the channels last in
+# memory? Returns the gradients by x, below and a; one that is not there has no elements.
+define(
+    "unit_backward(Tensor grad, Tensor? x, Tensor slopes, Tensor? a, Tensor drawn, float[] act, float c, bool odds, int unit_dim, "
+    "int in_units, bool residual, bool expected, bool last, bool by_below) -> (Tensor, Tensor, Tensor)"
+)
+_forward, _backward = OPERATORS.unit.default, OPERATORS.unit_backward.default
+Three = tuple[Tensor, Tensor, Tensor]
+
+
+def unit(
+    x: Tensor,
+    below: Tensor | None,
+    a: Tensor | None,
+    act: Activation | None,
+    *,
+    level: Tensor,
+    copy_level: Tensor | None = None,
+    c: float = 20.0,
+    push: Push = "paper",
+    unit_dim: int = -1,
+    residual: bool = False,
+    normal: Noise | Tensor = "sample",
+    uniform: Noise | Tensor | None = None,
+) -> Tensor:
+    """φ of Algorithm 1 for x, with what is copied in ``below`` (None: no copy) and the learned a (one for all, or one a unit).
+
+        >>> import torch
+        >>> from mollifier.activations import activation
+        >>> x, level = torch.randn(8, 5), torch.tensor(0.5)
+        >>> unit(x, torch.randn(8, 3), torch.ones(5), activation("tanh"), level=level).shape
+        torch.Size([8, 5])
+
+    Args:
+        x: The pre-activations.
+        below: What is copied; fewer units than x's are padded with zeros.
+        a: Scale of the saturation; None for a copy without noise.
+        act: The activation; None for a copy without noise.
+        level: p of the noise.
+        copy_level: p of the copy; the same, if it is not given.
+        c: Factor on the noise.
+        push: ``"paper"`` or ``"odds"``.
+        unit_dim: Where the units are, from the end.
+        residual: Add below to what is not copied.
+        normal: Noise of the activation, see `mollifier.functional`.
+        uniform: Noise of the copy; of the same kind, if it is not given.
+    """
+    copy_level, uniform = level if copy_level is None else copy_level, normal if uniform is None else uniform
+    kind = normal if act is not None else uniform
+    known = isinstance(kind, str) and kind != "exact" and (below is None or uniform is kind or uniform == kind)
+    if not (known and (act is None or knows(act)) and native(x) and (a is None or a.dtype in DTYPES)):
+        return reference(x, below, a, act, level, copy_level, c, push, unit_dim, residual, normal, uniform)
+    if below is not None and below.dtype != x.dtype:
+        below = below.to(x.dtype)
+    expected = kind == "expected"
+    settings = numbers(act), c, push == "odds", unit_dim, residual, expected
+    if torch.compiler.is_compiling():
+        return cast(Tensor, _forward(x, below, a, level, copy_level, draw_seeds(1), *settings, False)[0])
+    keep = unit_dim == -1 and act is not None and not expected and x.numel() <= KEEP
+    return _run(x, below, a, level, copy_level, draw_seeds(0 if expected else 1), *settings, keep)
+
+
+def reference(
+    x: Tensor,
+    below: Tensor | None,
+    a: Tensor | None,
+    act: Activation | None,
+    level: Tensor,
+    copy_level: Tensor,
+    c: float,
+    push: Push,
+    unit_dim: int,
+    residual: bool,
+    normal: Noise | Tensor,
+    uniform: Noise | Tensor,
+) -> Tensor:
+    """The same by `mollifier.functional`: what serves where the library does not, and what is differentiated twice."""
+    above = x
+    if act is not None and a is not None:
+        shaped = a if a.numel() == 1 else a.view(-1, *(1,) * (-unit_dim - 1))
+        above = functional.noisy_activation(x, act, level=level, a=shaped, c=c, noise=normal, push=push)
+    if below is None:
+        return above
+    short = F.pad(below, (0, 0) * (-unit_dim - 1) + (0, x.shape[unit_dim] - below.shape[unit_dim])).to(above.dtype)
+    return functional.copy_mix(short, above + short if residual else above, level=copy_level, noise=uniform)
+
+
+def _run(x: Tensor, below: Tensor | None, a: Tensor | None, *rest: Any) -> Tensor:
+    wanted = x.requires_grad or (below is not None and below.requires_grad) or (a is not None and a.requires_grad)
+    if wanted and torch.is_grad_enabled():
+        return cast(Tensor, _Unit.apply(x, below, a, rest, False))  # type: ignore[no-untyped-call]
+    with below_autograd():
+        return cast(Tensor, _forward(x, below, a, *rest[:-1], False)[0])
+
+
+class _Unit(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, below: Tensor | None, a: Tensor | None, rest: tuple[Any, ...], whole: bool
+    ) -> Tensor | Three:
+        """``rest`` are the other arguments of the operator; ``whole``: return all that it returns."""
+        with below_autograd():
+            out, slopes, drawn = _forward(x, below, a, *rest)
+        _, _, _, act, c, odds, unit_dim, residual, expected, keep = rest
+        last = unit_dim == -3 and _channels_last(out)
+        if keep or not act:
+            saved = None
+        elif _by_output(act, residual, expected and below is not None, x):
+            saved, act = out, [RELU_OUTPUT, *act[1:]]
+        else:
+            saved = x
+        ctx.save_for_backward(saved, slopes, a, drawn)
+        ctx.rest = (act, c, odds, unit_dim, residual, expected), last, None if below is None else below.shape
+        if not whole:
+            return cast(Tensor, out)
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(slopes, drawn)
+        return out, slopes, drawn
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+        if grad is None:
+            return (None,) * 5
+        x, slopes, a, drawn = ctx.saved_tensors
+        (act, c, odds, unit_dim, residual, expected), last, below = ctx.rest
+        if torch.is_grad_enabled():
+            if not expected:
+                refuse_second()
+            return (*_again(ctx, grad, x, a, drawn), None, None)
+        in_units = 0 if below is None else below[unit_dim]
+        by_below = below is not None and ctx.needs_input_grad[1]
+        settings = act, c, odds, unit_dim, in_units, residual, expected, last, by_below
+        grad_x, grad_below, grad_a = _backward(grad, x, slopes, a, drawn, *settings)
+        return grad_x, grad_below if by_below else None, None if a is None else grad_a, None, None
+
+
+def _again(ctx: Any, grad: Tensor, x: Tensor, a: Tensor | None, drawn: Tensor) -> list[Tensor | None]:
+    """The gradients of expected values as functions that can be differentiated again."""
+    (act, c, odds, unit_dim, residual, _), _, shape = ctx.rest
+    level, copy_level, _ = drawn.view(torch.float64).unbind()
+    below = None if shape is None else grad.new_zeros(shape).requires_grad_()  # the result is linear in it
+    x = grad.detach() if x is None else x  # a copy without noise is linear in x, too
+    with torch.enable_grad():
+        inputs = [x if x.requires_grad else x.detach().requires_grad_(), below, a]
+        push: Push = "odds" if odds else "paper"
+        rest = of_numbers(act), level, copy_level, c, push, unit_dim, residual
+        out = reference(inputs[0], below, a, *rest, "expected", "expected")  # type: ignore[arg-type]
+        wanted = [each for each, need in zip(inputs, ctx.needs_input_grad, strict=False) if need]
+        found = iter(torch.autograd.grad(out, wanted, grad, create_graph=True))  # type: ignore[arg-type]
+    return [next(found) if need else None for need in ctx.needs_input_grad[:3]]
+
+
+def _by_output(act: list[float], residual: bool, mixed: bool, x: Tensor) -> bool:
+    """Do the derivatives follow from the output? A ReLU's do; of plain ones, too, torch keeps nothing else."""
+    return act[0] == RELU and not residual and not mixed and x.dtype != torch.bfloat16
+
+
+def _channels_last(x: Tensor) -> bool:
+    return x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
+
+
+def _room(x: Tensor, unit_dim: int, units: int | None = None, last: bool | None = None) -> Tensor:
+    """A tensor such as the kernels make, of so many units."""
+    shape = list(x.shape)
+    shape[unit_dim] = shape[unit_dim] if units is None else units
+    last = (unit_dim == -3 and _channels_last(x)) if last is None else last
+    return x.new_empty(shape).contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+
+
+def _fake(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    unit_dim, keep = rest[8], rest[11]
+    slopes = x.new_empty(2, x.numel()) if keep else x.new_empty(0)
+    return _room(x, unit_dim), slopes, x.new_empty(3, dtype=torch.int64)
+
+
+def _fake_backward(grad: Tensor, x: Any, slopes: Any, a: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    unit_dim, in_units, last, by_below = rest[4], rest[5], rest[8], rest[9]
+    below = _room(grad, unit_dim, in_units if by_below else 0, last)
+    return _room(grad, unit_dim, last=last), below, grad.new_empty(0) if a is None else torch.empty_like(a)
+
+
+def _autograd(*given: Any) -> Three:
+    if torch.is_grad_enabled() and any(isinstance(each, Tensor) and each.requires_grad for each in given):
+        return cast(Three, _Unit.apply(*given[:3], given[3:], True))  # type: ignore[no-untyped-call]
+    with below_autograd():
+        return cast(Three, _forward(*given))
+
+
+def _composite(
+    x: Tensor,
+    below: Tensor | None,
+    a: Tensor | None,
+    level: Tensor,
+    copy_level: Tensor,
+    seed: Tensor,
+    act: list[float],
+    c: float,
+    odds: bool,
+    unit_dim: int,
+    residual: bool,
+    expected: bool,
+    keep: bool,
+) -> Three:
+    """The operator where there is no kernel: the reference, with the kernels' noise, differentiated by torch."""
+    noises: tuple[Any, Any] = ("expected", "expected")
+    if not expected:
+        normal, uniform = noise(seed, x.numel())
+        noises = normal.to(x).view(x.shape), uniform.to(x).view(x.shape)
+    push: Push = "odds" if odds else "paper"
+    out = reference(x, below, a, of_numbers(act), level, copy_level, c, push, unit_dim, residual, *noises)
+    return out, x.new_empty(0), x.new_empty(3, dtype=torch.int64)
+
+
+fake("unit", _fake)
+fake("unit_backward", _fake_backward)
+differentiate("unit", _autograd)
+elsewhere("unit", _composite)
+vmap_by_loop("unit")

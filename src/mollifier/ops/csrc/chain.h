@@ -1,0 +1,70 @@
+// What chain.cpp offers to the operators: a run of mollified linear layers in one call.
+#pragma once
+#include "unit.h"
+
+namespace mollifier {
+
+// The BLAS function of torch's own matrix product.
+template <class T>
+using Gemm = void (*)(const char*, const char*, const int*, const int*, const int*, const T*, const T*, const int*, const T*, const int*,
+                      const T*, T*, const int*);
+
+// One layer. w: (out, in). The input is copied, padded with zeros: out >= in. Or it narrows, and the copy is sums of every out-th input with
+// these signs (weights of the sums), which else are null. bias may be null, and so may the gradients. a is of the type
+// computed in; there are a_count, 1 or out of them.
+template <class T>
+struct Link {
+  const T *w, *bias, *a, *signs;
+  T *grad_w, *grad_bias, *grad_a;
+  int64_t in, out, a_count;
+  Activation act;
+  double level, copy_level, c;
+  bool odds, residual;
+  uint64_t seed;
+};
+
+enum Kind { DENSE, SPARSE, COPY };
+
+template <class T>
+struct Chain {
+  Gemm<T> gemm;
+  Link<T>* links;
+  int64_t count, rows;
+  bool expected;
+  int threads;
+
+  // In `kept`: for each layer how it was computed, its levels and its seed; then its output (but for the last, which is returned) and, if a
+  // backward pass is to come, psi's derivatives. All begin at multiples of 16 numbers, as tensors do: a product's rounding may depend on it.
+  static int64_t whole(int64_t n) { return (n + 15) / 16 * 16; }
+  static constexpr int64_t HEAD = 32 / sizeof(T);  // numbers that hold four of 64 bits
+  int64_t head() const { return whole(count * HEAD); }
+  int64_t kept_of(int64_t i, bool keep) const {
+    const int64_t size = rows * links[i].out;
+    return (i + 1 < count ? whole(size) : 0) + (keep ? whole(2 * size) : 0);
+  }
+  int64_t kept_size(bool keep) const {
+    int64_t size = head();
+    for (int64_t i = 0; i < count; ++i) size += kept_of(i, keep);
+    return size;
+  }
+  int64_t room() const {
+    int64_t widest = 0;
+    for (int64_t i = 0; i < count; ++i) widest = std::max(widest, links[i].out);
+    return whole(rows * widest);
+  }
+
+  // scratch: twice `room` numbers, and twice more where nothing is kept.
+  void forward(const T* x, T* kept, bool keep, T* scratch, T* out);
+  // scratch: four times `room` numbers. grad_x may be null.
+  void backward(const T* x, const T* kept, const T* grad, T* scratch, T* grad_x);
+
+ private:
+  Kind kind_of(const Link<T>& l) const;
+  Unit unit(const Link<T>& l) const;
+  void product(const char* ta, const char* tb, int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb, T beta, T* c) const;
+  template <class Body> void stretches(int64_t wide, Body body) const;
+  void copy_back(const Link<T>& l, const T* grad, T* to) const;
+  void dense_back(const Link<T>& l, const T* grad, const T* below, const T* slopes, T* z, T* to) const;
+};
+
+}  // namespace mollifier

@@ -1,0 +1,445 @@
+// The kernels as torch's operators on the CPU: takes the arguments of a call apart, makes room for the results, and calls the kernel. The
+// schemas are in the Python files beside this folder, one for each operator, and so is what else torch wants to know of them.
+#include "chain.h"
+#include "recurrent.h"
+#include "torch.h"
+#include <dlfcn.h>
+
+namespace mollifier {
+
+Torch torch;
+
+namespace {
+
+Dtype dtype_of(const Tensor& x) {
+  const int32_t kind = x.dtype();
+  if (kind == torch.float32) return FLOAT;
+  if (kind == torch.float64) return DOUBLE;
+  if (kind == torch.bfloat16) return BFLOAT16;
+  throw std::runtime_error("mollifier: a tensor of this type; expected float32, float64 or bfloat16");
+}
+
+Activation activation(const double* numbers) { return {int32_t(numbers[0]), numbers[1], numbers[2], numbers[3], numbers[4]}; }
+
+// The a as they are computed with: double for double, else float.
+class Scales {
+  std::vector<float> floats;
+  std::vector<double> doubles;
+
+ public:
+  int64_t count = 0;
+  const void* data = nullptr;
+  Scales(const Tensor& a, bool wide) {
+    if (!a) return;
+    count = a.numel();
+    const Dtype kind = dtype_of(a);
+    const int64_t step = a.dim() ? a.strides()[a.dim() - 1] : 1;
+    if (kind == (wide ? DOUBLE : FLOAT) && (step == 1 || count == 1)) {
+      data = a.address();
+      return;
+    }
+    for (int64_t k = 0; k < count; ++k) {
+      const double v = kind == DOUBLE ? a.data<double>()[k * step] : kind == FLOAT ? a.data<float>()[k * step] : load(a.data<bf16>()[k * step]);
+      wide ? doubles.push_back(v) : floats.push_back(float(v));
+    }
+    data = wide ? (const void*)doubles.data() : floats.data();
+  }
+};
+
+// What a backward pass has to know of its forward pass, in one small tensor: the levels may have changed since.
+struct Drawn { double level, copy_level; uint64_t seed; };
+
+void split(Unit& unit, const std::vector<int64_t>& shape, int64_t unit_dim, bool last) {
+  const int64_t at = int64_t(shape.size()) + unit_dim;
+  unit.units = shape[at], unit.inner = 1;
+  int64_t total = 1;
+  for (int64_t d = 0; d < int64_t(shape.size()); ++d) {
+    total *= shape[d];
+    if (d > at && !last) unit.inner *= shape[d];
+  }
+  unit.outer = total ? total / (unit.units * unit.inner) : 0;
+}
+
+void unit_op(Value* stack, uint64_t, uint64_t) {
+  Arguments given(stack);
+  Tensor x = given.tensor(), below = given.optional(), a = given.optional();
+  const Tensor level = given.tensor(), copy_level = given.tensor(), seed = given.tensor();
+  const std::vector<double> act = given.numbers();
+  Unit unit{};
+  unit.c = given.number(), unit.odds = given.flag();
+  const int64_t unit_dim = given.integer();
+  unit.residual = given.flag(), unit.expected = given.flag();
+  const bool keep = given.flag();
+
+  const bool last = unit_dim == -3 && x.channels_last() && !x.contiguous();
+  x = std::move(x).laid_out(last);
+  if (below) below = std::move(below).laid_out(last);
+  unit.dtype = dtype_of(x), unit.noisy = !act.empty();
+  if (unit.noisy) unit.act = activation(act.data());
+  const std::vector<int64_t> shape = x.shape();
+  split(unit, shape, unit_dim, last);
+  unit.in_units = below ? below.size(unit_dim) : 0;
+  unit.level = number_in(level), unit.copy_level = number_in(copy_level), unit.seed = seed.numel() ? uint64_t(*seed.data<int64_t>()) : 0;
+  const Scales scales(a, unit.dtype == DOUBLE);
+  const int64_t count = unit.outer * unit.units * unit.inner;
+  Tensor out = empty(shape, x.dtype(), last), slopes = empty(keep ? std::vector<int64_t>{2, count} : std::vector<int64_t>{0}, x.dtype());
+  Tensor drawn = empty({3}, torch.int64);
+  const Drawn values{unit.level, unit.copy_level, unit.seed};
+  std::memcpy(drawn.address(), &values, sizeof(values));
+  if (count) {
+    char *by_x = keep ? slopes.data<char>() : nullptr, *by_a = keep ? by_x + count * (unit.dtype == DOUBLE ? 8 : unit.dtype == FLOAT ? 4 : 2) : nullptr;
+    unit_forward(unit, x.address(), below.address(), scales.data, scales.count, out.address(), by_x, by_a, threads());
+  }
+  stack[0] = out.release(), stack[1] = slopes.release(), stack[2] = drawn.release();
+}
+
+void unit_backward_op(Value* stack, uint64_t, uint64_t) {
+  Arguments given(stack);
+  Tensor grad = given.tensor(), x = given.optional();
+  const Tensor slopes = given.tensor(), a = given.optional(), drawn = given.tensor();
+  const std::vector<double> act = given.numbers();
+  Unit unit{};
+  unit.c = given.number(), unit.odds = given.flag();
+  const int64_t unit_dim = given.integer();
+  unit.in_units = given.integer(), unit.residual = given.flag(), unit.expected = given.flag();
+  const bool last = given.flag(), by_below = given.flag();
+
+  grad = std::move(grad).laid_out(last);
+  if (x) x = std::move(x).laid_out(last);
+  unit.dtype = dtype_of(grad), unit.noisy = !act.empty();
+  if (unit.noisy) unit.act = activation(act.data());
+  std::vector<int64_t> shape = grad.shape();
+  split(unit, shape, unit_dim, last);
+  Drawn values;
+  std::memcpy(&values, drawn.address(), sizeof(values));
+  unit.level = values.level, unit.copy_level = values.copy_level, unit.seed = values.seed;
+  const bool wide = unit.dtype == DOUBLE;
+  const Scales scales(a, wide);
+  const int64_t count = unit.outer * unit.units * unit.inner;
+  Tensor grad_x = empty(shape, grad.dtype(), last);
+  shape[shape.size() + unit_dim] = by_below ? unit.in_units : 0;
+  Tensor grad_below = empty(shape, grad.dtype(), last);
+  Tensor grad_a = empty(a ? a.shape() : std::vector<int64_t>{0}, a ? a.dtype() : grad.dtype());
+  const Dtype kind = a ? dtype_of(a) : unit.dtype;
+  std::vector<double> sums(a && kind != (wide ? DOUBLE : FLOAT) ? scales.count : 0);  // room for either type
+  void* sum = sums.empty() ? (a ? grad_a.address() : nullptr) : sums.data();
+  if (count) {
+    const char* by_x = slopes.numel() ? slopes.data<char>() : nullptr;
+    const char* by_a = by_x ? by_x + count * (wide ? 8 : unit.dtype == FLOAT ? 4 : 2) : nullptr;
+    unit_backward(unit, grad.address(), x.address(), by_x, by_a, scales.data, scales.count, grad_x.address(),
+                  by_below ? grad_below.address() : nullptr, sum, threads());
+  } else if (a) {
+    sums.assign(scales.count, 0.0), sum = sums.data();
+  }
+  for (size_t k = 0; k < sums.size(); ++k) {
+    const double v = wide ? ((double*)sum)[k] : ((float*)sum)[k];
+    if (kind == DOUBLE) grad_a.data<double>()[k] = v;
+    else if (kind == FLOAT) grad_a.data<float>()[k] = float(v);
+    else store(grad_a.data<bf16>()[k], float(v));
+  }
+  stack[0] = grad_x.release(), stack[1] = grad_below.release(), stack[2] = grad_a.release();
+}
+
+constexpr size_t SETTINGS = 10;  // of a link: five numbers of its activation, c, odds, residual, biased, with signs
+
+template <class T>
+std::vector<Link<T>> links_of(const std::vector<Tensor>& weights, const std::vector<Tensor>& biases, const std::vector<Tensor>& a,
+                              const std::vector<Tensor>& signs, const std::vector<double>& settings) {
+  std::vector<Link<T>> links(weights.size());
+  size_t bias = 0, summed = 0;
+  for (size_t i = 0; i < links.size(); ++i) {
+    const double* mine = settings.data() + i * SETTINGS;
+    Link<T>& l = links[i];
+    l = {};
+    l.w = weights[i].data<T>(), l.a = a[i].data<T>(), l.a_count = a[i].numel();
+    l.in = weights[i].size(1), l.out = weights[i].size(0);
+    l.act = activation(mine), l.c = mine[5], l.odds = mine[6] != 0, l.residual = mine[7] != 0;
+    if (mine[8] != 0 && bias < biases.size()) l.bias = biases[bias++].data<T>();
+    if (mine[9] != 0) l.signs = signs[summed++].data<T>();
+  }
+  return links;
+}
+
+std::vector<Tensor> in_memory_order(std::vector<Tensor> tensors) {
+  for (Tensor& each : tensors) each = std::move(each).laid_out();
+  return tensors;
+}
+
+template <class T> Gemm<T> gemm() { return (Gemm<T>)(std::is_same_v<T, double> ? torch.dgemm : torch.sgemm); }
+
+template <class Body>
+void by_width(const Tensor& x, Body body) {
+  const Dtype kind = dtype_of(x);
+  if (kind == BFLOAT16) throw std::runtime_error("mollifier: a chain or a recurrent layer in bfloat16; expected float32 or float64");
+  if (kind == DOUBLE) body((double*)nullptr);
+  else body((float*)nullptr);
+}
+
+void chain_op(Value* stack, uint64_t, uint64_t) {
+  Arguments given(stack);
+  const Tensor x = given.tensor().laid_out();
+  const std::vector<Tensor> weights = in_memory_order(given.tensors()), biases = in_memory_order(given.tensors());
+  const std::vector<Tensor> a = in_memory_order(given.tensors()), levels = given.tensors(), signs = in_memory_order(given.tensors());
+  const Tensor seeds = given.tensor().laid_out();
+  const std::vector<double> settings = given.numbers();
+  const bool expected = given.flag(), keep = given.flag();
+  std::vector<int64_t> shape = x.shape();
+  const int64_t rows = x.numel() / std::max<int64_t>(1, shape.back());
+  shape.back() = weights.back().size(0);
+  Tensor y = empty(shape, x.dtype()), kept;
+  by_width(x, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    std::vector<Link<T>> links = links_of<T>(weights, biases, a, signs, settings);
+    for (size_t i = 0; i < links.size(); ++i) {
+      links[i].level = number_in(levels[2 * i]), links[i].copy_level = number_in(levels[2 * i + 1]);
+      if (!expected) links[i].seed = uint64_t(seeds.data<int64_t>()[i]);
+    }
+    Chain<T> chain{gemm<T>(), links.data(), int64_t(links.size()), rows, expected, threads()};
+    kept = empty({chain.kept_size(keep)}, x.dtype());
+    const Tensor scratch = empty({(keep ? 2 : 4) * chain.room()}, x.dtype());
+    if (rows) chain.forward(x.data<T>(), kept.data<T>(), keep, scratch.data<T>(), y.data<T>());
+  });
+  stack[0] = y.release(), stack[1] = kept.release();
+}
+
+// by: for each link the sum of 1 (weight), 2 (bias) and 4 (a), where these gradients are wanted. Only these come back, after x's.
+void chain_backward_op(Value* stack, uint64_t, uint64_t) {
+  Arguments given(stack);
+  const Tensor grad = given.tensor().laid_out(), x = given.tensor().laid_out(), kept = given.tensor();
+  const std::vector<Tensor> weights = in_memory_order(given.tensors()), a = in_memory_order(given.tensors());
+  const std::vector<Tensor> signs = in_memory_order(given.tensors());
+  const std::vector<double> settings = given.numbers();
+  const bool expected = given.flag(), by_x = given.flag();
+  const std::vector<int64_t> by = given.integers();
+  const int64_t rows = x.numel() / std::max<int64_t>(1, x.size(-1));
+  std::vector<Tensor> found;
+  by_width(x, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    std::vector<Link<T>> links = links_of<T>(weights, {}, a, signs, settings);
+    if (by_x) found.push_back(empty(x.shape(), x.dtype()));
+    T* grad_x = by_x ? found[0].data<T>() : nullptr;
+    const auto room = [&](bool wanted, const std::vector<int64_t>& shape) -> T* {
+      if (!wanted) return nullptr;
+      found.push_back(empty(shape, x.dtype()));
+      if (!rows) std::fill_n(found.back().data<T>(), found.back().numel(), T(0));
+      return found.back().data<T>();
+    };
+    for (size_t i = 0; i < links.size(); ++i) {
+      links[i].grad_w = room(by[i] & 1, weights[i].shape());
+      links[i].grad_bias = room(by[i] & 2, {links[i].out});
+      links[i].grad_a = room(by[i] & 4, a[i].shape());
+    }
+    Chain<T> chain{gemm<T>(), links.data(), int64_t(links.size()), rows, expected, threads()};
+    const Tensor scratch = empty({4 * chain.room()}, x.dtype());
+    if (rows) chain.backward(x.data<T>(), kept.data<T>(), grad.data<T>(), scratch.data<T>(), grad_x);
+  });
+  stack[0] = list_of(found);
+}
+
+// What the forward and the backward pass of a recurrent layer take in the same way.
+template <class T>
+struct Layer {
+  Options o{};
+  std::vector<Direction<T>> d;
+
+  Layer(const Tensor& x, const std::vector<Tensor>& states, const std::vector<Tensor>& weights, const Tensor& a, size_t directions, bool lstm,
+        bool reverse, const std::vector<int64_t>& sizes)
+      : d(directions) {
+    const size_t each = weights.size() / directions, parts = lstm ? 2 : 1;
+    o.steps = int64_t(sizes.size()), o.batch = sizes[0], o.inputs = int(x.size(1)), o.hidden = int(states[0].size(1));
+    o.activations = bool(a);
+    for (size_t k = 0; k < directions; ++k) {
+      Direction<T>& one = d[k];
+      one = {};
+      one.reverse = k == 1 || reverse;
+      one.x = x.data<T>();
+      one.h0 = states[k * parts].data<T>(), one.c0 = lstm ? states[k * parts + 1].data<T>() : nullptr;
+      one.w_ih = weights[k * each].data<T>(), one.w_hh = weights[k * each + 1].data<T>();
+      if (each == 4) one.b_ih = weights[k * each + 2].data<T>(), one.b_hh = weights[k * each + 3].data<T>();
+      if (a) one.a = a.data<T>() + int64_t(k) * parts * o.hidden;  // as many activations as states
+    }
+  }
+};
+
+// Gives back, for each direction: output, final h, final c of an LSTM, z, kept and, where there is a copy, the output before it; and then
+// the levels of the copies.
+void recurrent_op(Value* stack, uint64_t, uint64_t) {
+  Arguments given(stack);
+  const Tensor x = given.tensor().laid_out();
+  const std::vector<Tensor> states = in_memory_order(given.tensors()), weights = in_memory_order(given.tensors());
+  Tensor a = given.optional();
+  if (a) a = std::move(a).laid_out();
+  const Tensor level = given.optional();
+  const std::vector<Tensor> copies = given.tensors();
+  const Tensor time = given.optional(), seeds = given.tensor();
+  const std::vector<int64_t> sizes = given.integers();
+  const bool lstm = given.flag(), hard = given.flag(), gates = given.flag(), expected = given.flag();
+  const double c = given.number();
+  const bool odds = given.flag(), reverse = given.flag(), fixed = given.flag();
+  const int64_t cap = given.integer();
+  const bool keep = given.flag();
+  const size_t directions = states.size() / (lstm ? 2 : 1);
+  std::vector<Tensor> found, cells;
+  by_width(x, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    Layer<T> layer(x, states, weights, a, directions, lstm, reverse, sizes);
+    Options& o = layer.o;
+    o.hard = hard, o.gates = gates, o.expected = expected, o.c = c, o.odds = odds;
+    o.level = level ? number_in(level) : 0.0;
+    const int64_t rows = x.size(0), wide = (lstm ? 4 : 3) * int64_t(o.hidden), now = time ? int64_t(number_in(time)) : 0;
+    const std::vector<int64_t> tall{rows, o.hidden}, state{o.batch, o.hidden};
+    const auto room = [&](std::vector<Tensor>& place, const std::vector<int64_t>& shape) {
+      place.push_back(empty(shape, x.dtype()));
+      return place.back().data<T>();
+    };
+    Tensor head = empty({int64_t(copies.size())}, torch.float64);
+    const bool noisy = (gates || a) && !expected;
+    for (size_t k = 0; k < directions; ++k) {
+      Direction<T>& d = layer.d[k];
+      d.keep = keep, d.copies = !copies.empty();
+      d.time = fixed ? std::max<int64_t>(1, now) : 0, d.time_before = fixed || d.reverse ? 0 : now, d.time_cap = cap;
+      if (noisy) d.seed = uint64_t(seeds.data<int64_t>()[k]);
+      if (d.copies) {
+        head.data<double>()[k] = d.copy_level = number_in(copies[k]);
+        if (!expected) d.copy_seed = uint64_t(seeds.data<int64_t>()[(noisy ? directions : 0) + k]);
+      }
+      T* y = room(found, tall);
+      d.final_h = room(found, state);
+      if (lstm) d.final_c = room(found, state), d.cell = room(cells, tall);
+      d.z = room(found, {rows, wide});
+      d.kept = room(found, {keep ? rows : o.batch, wide});
+      d.out = d.copies ? room(found, tall) : y;
+      d.mixed = d.copies ? y : nullptr;
+    }
+    found.push_back(std::move(head));
+    recurrent<T>(lstm, false, o, sizes.data(), layer.d.data(), int(directions), threads());
+  });
+  stack[0] = list_of(found);
+}
+
+// which: for each output of each direction, in their order, is its gradient among those given? kept: for each direction z, kept and the
+// output before a copy. Gives back x's gradient, if it is wanted; for each direction those of its states and weights; a's, if there is one.
+void recurrent_backward_op(Value* stack, uint64_t, uint64_t) {
+  Arguments given(stack);
+  const std::vector<Tensor> grads = in_memory_order(given.tensors());
+  const std::vector<int64_t> which = given.integers();
+  const Tensor x = given.tensor().laid_out();
+  const std::vector<Tensor> states = in_memory_order(given.tensors()), weights = in_memory_order(given.tensors());
+  const Tensor a = given.optional();
+  const std::vector<Tensor> kept = given.tensors();
+  const Tensor head = given.tensor(), seeds = given.tensor();
+  const std::vector<int64_t> sizes = given.integers();
+  const bool lstm = given.flag(), hard = given.flag(), gates = given.flag(), expected = given.flag(), reverse = given.flag(), by_x = given.flag();
+  const size_t parts = lstm ? 2 : 1, directions = states.size() / parts, each = weights.size() / directions;
+  std::vector<Tensor> found, spare;
+  by_width(x, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    Layer<T> layer(x, states, weights, a, directions, lstm, reverse, sizes);
+    Options& o = layer.o;
+    o.hard = hard, o.gates = gates, o.expected = expected;
+    const auto room = [&](std::vector<Tensor>& place, const std::vector<int64_t>& shape) {
+      place.push_back(empty(shape, x.dtype()));
+      return place.back().data<T>();
+    };
+    const std::vector<int64_t> state = states[0].shape();
+    const bool noisy = (gates || a) && !expected;
+    if (by_x) room(found, x.shape());
+    size_t next = 0;
+    const auto above = [&](size_t number) -> const T* { return which[number] ? grads[next++].data<T>() : nullptr; };
+    Tensor grad_a;
+    if (a) grad_a = empty(a.shape(), x.dtype());
+    for (size_t k = 0; k < directions; ++k) {
+      Direction<T>& d = layer.d[k];
+      d.keep = true;
+      d.z = kept[3 * k].data<T>(), d.kept = kept[3 * k + 1].data<T>(), d.out = kept[3 * k + 2].data<T>();
+      const std::vector<int64_t> wide = kept[3 * k].shape();
+      d.grad_out = above(k * (parts + 1)), d.grad_final_h = above(k * (parts + 1) + 1);
+      if (lstm) d.grad_final_c = above(k * (parts + 1) + 2);
+      if (!d.grad_out) {
+        T* zeros = room(spare, kept[3 * k + 2].shape());
+        std::fill_n(zeros, spare.back().numel(), T(0));
+        d.grad_out = zeros;
+      }
+      d.copies = head.numel() > 0;
+      if (d.copies) {
+        d.copy_level = head.data<double>()[k];
+        if (!expected) d.copy_seed = uint64_t(seeds.data<int64_t>()[(noisy ? directions : 0) + k]);
+      }
+      d.grad_z = room(spare, wide), d.grad_hh = lstm ? nullptr : room(spare, wide);
+      if (by_x) d.grad_x = k ? room(spare, x.shape()) : found[0].data<T>();
+      d.grad_h = room(found, state), d.grad_c = lstm ? room(found, state) : nullptr;
+      d.grad_w_ih = room(found, weights[k * each].shape()), d.grad_w_hh = room(found, weights[k * each + 1].shape());
+      std::vector<Tensor>& biases = each == 4 ? found : spare;
+      d.grad_b_ih = room(biases, {wide[1]}), d.grad_b_hh = room(biases, {wide[1]});
+      if (a) d.grad_a = grad_a.data<T>() + int64_t(k) * parts * o.hidden;
+    }
+    recurrent<T>(lstm, true, o, sizes.data(), layer.d.data(), int(directions), threads());
+    if (by_x && directions == 2) {
+      const T* more = layer.d[1].grad_x;
+      T* sum = layer.d[0].grad_x;
+      for (int64_t k = 0, n = x.numel(); k < n; ++k) sum[k] += more[k];
+    }
+    if (a) found.push_back(std::move(grad_a));
+  });
+  stack[0] = list_of(found);
+}
+
+void noise_op(Value* stack, uint64_t, uint64_t) {
+  Arguments given(stack);
+  const Tensor seed = given.tensor();
+  const int64_t count = given.integer();
+  Tensor xi = empty({count}, torch.float32), uniform = empty({count}, torch.float32);
+  noise_of(uint64_t(*seed.data<int64_t>()), count, xi.data<float>(), uniform.data<float>());
+  stack[0] = xi.release(), stack[1] = uniform.release();
+}
+
+}  // namespace
+
+extern double sparse_from;
+
+}  // namespace mollifier
+
+using namespace mollifier;
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+#ifndef MOLLIFIER_SOURCES
+#define MOLLIFIER_SOURCES ""
+#endif
+
+// Of which sources this library was made, as the build wrote it down.
+EXPORT const char* mollifier_sources() { return MOLLIFIER_SOURCES; }
+
+// From which level on a chain computes only the units that are not copied; for tests.
+EXPORT void mollifier_sparse_from(double level) { sparse_from = level; }
+
+// Registers the operators with the torch whose library is at this path. Returns null, or what is missing there.
+EXPORT const char* mollifier_register(const char* path) {
+  void* library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+  if (!library) return "its library does not open";
+#define FIND(name, ...)                                             \
+  *(void**)&torch.name = dlsym(library, #name);                     \
+  if (!torch.name) return "it has no " #name;
+  MOLLIFIER_TORCH_CALLS(FIND)
+  MOLLIFIER_TORCH_NUMBERS(FIND)
+#undef FIND
+  torch.sgemm = dlsym(library, "sgemm_"), torch.dgemm = dlsym(library, "dgemm_");
+  torch.float32 = torch.aoti_torch_dtype_float32(), torch.float64 = torch.aoti_torch_dtype_float64();
+  torch.bfloat16 = torch.aoti_torch_dtype_bfloat16(), torch.int64 = torch.aoti_torch_dtype_int64();
+  torch.cpu = torch.aoti_torch_device_type_cpu();
+  torch.contiguous = torch.aoti_torch_memory_format_contiguous_format(), torch.channels_last = torch.aoti_torch_memory_format_channels_last();
+  LibraryHandle handle;
+  if (torch.aoti_torch_library_init_impl("mollifier", "CPU", __FILE__, __LINE__, &handle)) return "it takes no operators";
+  const std::pair<const char*, Kernel> all[] = {{"unit", unit_op},
+                                                {"unit_backward", unit_backward_op},
+                                                {"chain", chain_op},
+                                                {"chain_backward", chain_backward_op},
+                                                {"recurrent", recurrent_op},
+                                                {"recurrent_backward", recurrent_backward_op},
+                                                {"noise", noise_op}};
+  for (const auto& [name, kernel] : all)
+    if (torch.torch_library_impl(handle, name, kernel, TORCH_2_10)) return "it does not take the operators";
+  return nullptr;
+}
+
+// Is there a matrix product for chains?
+EXPORT int mollifier_has_product() { return torch.sgemm && torch.dgemm; }

@@ -1,0 +1,248 @@
+// Whole sequences of a mollified LSTM or GRU layer, both directions at once. Rows of all steps lie one after the other, longest
+// sequence first; step t has sizes[t] rows, never more than the step before. Each thread has units of its own: for them it makes all
+// products, all steps and all sums, and it meets the others once a step, because the product needs the state of all units.
+#include "recurrent.h"
+#include "recurrent_shares.h"
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+using namespace mollifier;
+
+namespace {
+
+// One direction of one layer, by one thread of its share.
+template <class T>
+struct Layer {
+  const Cell<T>& c;
+  const Options& o;
+  const Direction<T>& d;
+  const Share me;
+  const Steps steps;
+  const Blocks<T> blocks;
+  const int h, wide;
+  const int64_t rows;
+  const int first_block, last_block, first_panel, last_panel;
+  static constexpr int W = WIDTH<T>;
+
+  Layer(const Cell<T>& c, const Options& o, const int64_t* sizes, const Direction<T>& d, Share me)
+      : c(c), o(o), d(d), me(me), steps(o, sizes, d.reverse), blocks(o.hidden), h(o.hidden), wide(c.parts * h), rows(steps.first[o.steps]),
+        first_block(me.first(blocks.count)), last_block(me.last(blocks.count)), first_panel(blocks.panel(first_block)),
+        last_panel(blocks.panel(last_block)) {}
+
+  const T* state(const T* now, const T* initial, int64_t t, int64_t k) const {
+    const int64_t row = steps.before(t, k);
+    return row < 0 ? initial + k * h : now + row * h;
+  }
+
+  // My panels of the transpose of w (parts * hidden, depth), the parts of a panel beside each other.
+  void pack_parts(const T* w, int depth, T* out) const {
+    for (int p = first_panel; p < last_panel; ++p)
+      for (int q = 0; q < c.parts; ++q, out += int64_t(depth) * W)
+        pack_transposed<T>(w + (int64_t(q) * h + p * W) * depth, blocks.width(p), depth, out);
+  }
+  const T* packed(const T* from, int panel, int part, int depth) const {
+    return from + (int64_t(panel - first_panel) * c.parts + part) * depth * W;
+  }
+
+  void forward() const {
+    const int depth = std::max(o.inputs, h);
+    T* weights = workspace<T, 0>(size_t(last_panel - first_panel) * c.parts * depth * W);
+    std::vector<T> bias(wide, T(0)), recurrent_bias(wide, T(0));
+    if (d.b_ih) std::copy_n(d.b_ih, wide, bias.begin());
+    if (d.b_hh) std::copy_n(d.b_hh, wide, recurrent_bias.begin());
+    if (c.sum) add_to<T>(recurrent_bias.data(), bias.data(), wide);
+
+    pack_parts(d.w_ih, o.inputs, weights);
+    for (int64_t row = 0; row < rows; row += STRETCH)
+      for (int p = first_panel; p < last_panel; ++p)
+        for (int q = 0; q < c.parts; ++q)
+          panel_product<T>(std::min<int64_t>(STRETCH, rows - row), blocks.width(p), o.inputs, {d.x + row * o.inputs, o.inputs, 1},
+                           packed(weights, p, q, o.inputs), {bias.data() + q * h + p * W, 0}, d.z + row * wide + q * h + p * W,
+                           wide);
+
+    pack_parts(d.w_hh, h, weights);
+    std::vector<float> xi(size_t(c.gates + c.activations) * BLOCK * W, o.expected ? 1.0f : 0.0f);
+    for (int64_t number = 0; number < o.steps; ++number) {
+      const int64_t t = steps.at(number);
+      const int64_t going = steps.going(t);
+      for (int b = first_block; b < last_block; ++b) {
+        for (int p = blocks.panel(b); p < blocks.panel(b + 1); ++p)
+          for (int q = 0; q < c.parts; ++q) {
+            const T* w = packed(weights, p, q, h);
+            if (going) recur(t, 0, going, state(d.out, d.h0, t, 0), p, q, w, recurrent_bias.data());
+            if (going < steps.size(t)) recur(t, going, steps.size(t), d.h0 + going * h, p, q, w, recurrent_bias.data());
+          }
+        for (int64_t k = 0; k < steps.size(t); ++k) cell(t, k, b, xi.data());
+      }
+      me.meet();
+    }
+  }
+
+  // The recurrent product of rows [from, to) of a step, one panel and part of it.
+  void recur(int64_t t, int64_t from, int64_t to, const T* before, int panel, int part, const T* w, const T* bias) const {
+    const int at = part * h + panel * W;
+    T* out = (c.sum ? d.z + steps.first[t] * wide : d.kept_of(steps.first[t], 0, wide)) + from * wide + at;
+    panel_product<T>(to - from, blocks.width(panel), h, {before, h, 1}, w, c.sum ? Start<T>{out, wide} : Start<T>{bias + at, 0}, out, wide);
+  }
+
+  // The units of a block in row k of a step.
+  void cell(int64_t t, int64_t k, int block, float* xi) const {
+    const int64_t row = steps.first[t] + k;
+    const int first = blocks.unit(block), count = blocks.unit(block + 1) - first;
+    const Seed key = seed_of(d.seed);
+    const int from = o.gates ? 0 : c.gates, to = o.activations ? c.gates + c.activations : c.gates;
+    for (int part = from; part < to && !o.expected; ++part)
+      normal_chunk(key, uint32_t((row * (c.gates + c.activations) + part) * h + first), count, xi + part * count);
+    const T* c_before = d.c0 ? state(d.cell, d.c0, t, k) : nullptr;
+    c.forward(o, d, {row, k, inverse_t(d, steps.position(t, k)), state(d.out, d.h0, t, k), c_before, first, count, xi, nullptr});
+    if (d.copies) copy(row, first, count);
+    if (steps.ends(t, k)) {
+      std::copy_n(d.out + row * h + first, count, d.final_h + k * h + first);
+      if (d.c0) std::copy_n(d.cell + row * h + first, count, d.final_c + k * h + first);
+    }
+  }
+
+  // Which units are copied, and how many of the block's units have one below.
+  int copied(int64_t row, int first, int count, uint32_t* bits) const {
+    hash_chunk(seed_of(d.copy_seed), uint32_t(row * h + first), count, bits);
+    return clamp(o.inputs - first, 0, count);
+  }
+  void copy(int64_t row, int first, int count) const {
+    uint32_t bits[BLOCK * W];
+    T* to = d.mixed + row * h + first;
+    std::copy_n(d.out + row * h + first, count, to);
+    if (o.expected) {
+      const T p = T(d.copy_level);
+      const int have = clamp(o.inputs - first, 0, count);
+      mix_mean<false, T>(p, d.x + row * o.inputs + first, to, have);
+      return scaled<T>(T(1) - p, d.out + row * h + first + have, to + have, count - have);
+    }
+    const int have = copied(row, first, count, bits), threshold = copy_threshold(d.copy_level);
+    mix<false, T>(bits, threshold, d.x + row * o.inputs + first, to, have);
+    keep<T>(bits + have, threshold, d.out + row * h + first + have, to + have, count - have);
+  }
+  // The gradient that goes on to the cell; the rest goes to x.
+  const T* copy_back(int64_t row, int first, int count, T* up) const {
+    const T* grad = d.grad_out + row * h + first;
+    if (!d.copies) return grad;
+    if (o.expected) {
+      const T p = T(d.copy_level);
+      scaled<T>(T(1) - p, grad, up, count);
+      if (d.grad_x) scaled<T>(p, grad, d.grad_x + row * o.inputs + first, clamp(o.inputs - first, 0, count));
+      return up;
+    }
+    uint32_t bits[BLOCK * W];
+    const int have = copied(row, first, count, bits), threshold = copy_threshold(d.copy_level);
+    keep<T>(bits, threshold, grad, up, count);
+    if (d.grad_x) pass<T>(bits, threshold, grad, d.grad_x + row * o.inputs + first, have);
+    return up;
+  }
+
+  static void take(const T* from, int64_t at, int count, T* to) {
+    if (from) std::copy_n(from + at, count, to + at);
+    else std::fill_n(to + at, count, T(0));
+  }
+
+  void backward() const {
+    const int first = blocks.unit(first_block), count = blocks.unit(last_block) - first;
+    for (int64_t k = 0; k < o.batch; ++k) {
+      take(d.grad_final_h, k * h + first, count, d.grad_h);
+      if (d.c0) take(d.grad_final_c, k * h + first, count, d.grad_c);
+    }
+    for (T* sum : {d.grad_b_ih, d.grad_b_hh})
+      for (int q = 0; q < c.parts; ++q) std::fill_n(sum + q * h + first, count, T(0));
+    for (int q = 0; d.grad_a && q < c.activations; ++q) std::fill_n(d.grad_a + q * h + first, count, T(0));
+
+    T* weights = workspace<T, 0>(size_t(last_panel - first_panel) * wide * W);
+    const auto packed = [&](int p) { return weights + int64_t(p - first_panel) * wide * W; };
+    for (int p = first_panel; p < last_panel; ++p)
+      pack<T>([&](int l) { return d.w_hh + int64_t(l) * h; }, p * W, blocks.width(p), wide, packed(p));
+    const T* grad_hh = c.sum ? d.grad_z : d.grad_hh;
+    for (int64_t number = o.steps - 1; number >= 0; --number) {
+      const int64_t t = steps.at(number);
+      for (int b = first_block; b < last_block; ++b)
+        for (int64_t k = 0; k < steps.size(t); ++k) {
+          const int64_t row = steps.first[t] + k;
+          const int begin = blocks.unit(b), width = blocks.unit(b + 1) - begin;
+          T up[BLOCK * W];
+          c.backward(o, d, {row, k, T(1), nullptr, nullptr, begin, width, nullptr, copy_back(row, begin, width, up)});
+        }
+      me.meet();
+      for (int p = first_panel; p < last_panel; ++p)
+        panel_product<T>(steps.size(t), blocks.width(p), wide, {grad_hh + steps.first[t] * wide, wide, 1}, packed(p), {d.grad_h + p * W, h},
+                         d.grad_h + p * W, h);
+    }
+    for (int q = 0; q < c.same; ++q) std::copy_n(d.grad_b_ih + q * h + first, count, d.grad_b_hh + q * h + first);
+    if (d.grad_x) input_gradient();
+    const int tiles = pieces(wide, TALL), from = me.first(tiles) * TALL, to = std::min(me.last(tiles) * TALL, wide);
+    std::vector<const T*> inputs(rows), before(rows);
+    for (int64_t t = 0; t < o.steps; ++t)
+      for (int64_t k = 0; k < steps.size(t); ++k) {
+        const int64_t row = steps.first[t] + k;
+        inputs[row] = d.x + row * o.inputs, before[row] = state(d.out, d.h0, t, k);
+      }
+    const Right<T> by_inputs{inputs.data(), o.inputs, d.grad_w_ih}, by_state{before.data(), h, d.grad_w_hh};
+    if (c.sum) return transposed_products<T>(from, to, rows, d.grad_z, wide, {by_inputs, by_state});
+    transposed_products<T>(from, to, rows, d.grad_z, wide, {by_inputs});
+    transposed_products<T>(from, to, rows, d.grad_hh, wide, {by_state});
+  }
+
+  // My columns of the input's gradient.
+  void input_gradient() const {
+    static const T zeros[W] = {};
+    const int panels = pieces(o.inputs, W), first = me.first(panels), last = me.last(panels);
+    T* weights = workspace<T, 0>(size_t(last - first) * wide * W);
+    const auto width = [&](int p) { return std::min(W, o.inputs - p * W); };
+    const auto packed = [&](int p) { return weights + int64_t(p - first) * wide * W; };
+    for (int p = first; p < last; ++p) pack<T>([&](int l) { return d.w_ih + int64_t(l) * o.inputs; }, p * W, width(p), wide, packed(p));
+    for (int64_t row = 0; row < rows; row += STRETCH)
+      for (int p = first; p < last; ++p) {
+        T* to = d.grad_x + row * o.inputs + p * W;
+        panel_product<T>(std::min<int64_t>(STRETCH, rows - row), width(p), wide, {d.grad_z + row * wide, wide, 1}, packed(p),
+                         d.copies ? Start<T>{to, o.inputs} : Start<T>{zeros, 0}, to, o.inputs);
+      }
+  }
+};
+
+template <class T>
+void run(const Cell<T>& cell, bool backward, const Options& o, const int64_t* sizes, const Direction<T>* d, int directions, int threads) {
+  const auto one = [&](int direction, Share share) {
+    const Layer<T> layer(cell, o, sizes, d[direction], share);
+    backward ? layer.backward() : layer.forward();
+  };
+  threads = std::min(threads, directions * Blocks<T>(o.hidden).count);
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    int number = 0, count = 1;
+#ifdef _OPENMP
+    number = omp_get_thread_num(), count = omp_get_num_threads();
+#endif
+    if (count < directions) {
+      for (int direction = 0; direction < directions; ++direction) one(direction, {number, count, count > 1});
+    } else {
+      // Both directions have as many steps, so all threads meet equally often; a direction's only thread has no one to meet.
+      const int direction = number % directions, sharing = (count + directions - 1 - direction) / directions;
+      one(direction, {number / directions, sharing, count > directions});
+    }
+  }
+}
+
+template <class T, template <class, bool, bool> class C>
+Cell<T> cell_of(const Options& o) {
+  if (o.hard) return o.activations ? C<T, true, true>::cell() : C<T, true, false>::cell();
+  return o.activations ? C<T, false, true>::cell() : C<T, false, false>::cell();
+}
+
+}  // namespace
+
+namespace mollifier {
+
+template <class T>
+void recurrent(bool lstm, bool backward, const Options& o, const int64_t* sizes, const Direction<T>* d, int directions, int threads) {
+  run<T>(lstm ? cell_of<T, LSTM>(o) : cell_of<T, GRU>(o), backward, o, sizes, d, directions, threads);
+}
+template void recurrent<float>(bool, bool, const Options&, const int64_t*, const Direction<float>*, int, int);
+template void recurrent<double>(bool, bool, const Options&, const int64_t*, const Direction<double>*, int, int);
+
+}  // namespace mollifier

@@ -1,0 +1,116 @@
+// The stages of a unit: push, copy, and their derivatives.
+#pragma once
+#include "activations.h"
+#include "noise.h"
+#include <algorithm>
+
+namespace mollifier {
+
+constexpr double HALF_NORMAL_MEAN = 0.79788456080286535588;
+
+// What the push needs; `extra` is added to s: 0, or so much that psi is the tangent (p = 1 by the odds).
+template <class T> struct Push { T slope, offset, quarter, extra; };
+
+// s = c p sigma |xi|, or c p / (1 - p) sigma |xi| by the odds. For expected values |xi| is its mean, and xi is then given as 1.
+template <class T>
+Push<T> push_of(const Activation& act, double level, double c, bool odds, bool expected) {
+  const double strength = odds ? c * level / std::max(1.0 - level, 1e-6) : c * level;
+  return {T(act.slope), T(act.offset), T(0.25 * strength * (expected ? HALF_NORMAL_MEAN : 1.0)), odds && level >= 1.0 ? T(1e30) : T(0)};
+}
+
+// Algorithm 1 of one element, here and nowhere else: psi = f + clip(u - f, -s, s), s = strength tanh^2(a (u - f) / 2) / 4 |xi|, and its
+// derivatives by x and by a. f: the activation, d: its derivative, gap: u - f.
+template <class T> struct Psi { T value, by_x, by_a; };
+template <class T>
+inline Psi<T> psi(T f, T d, T gap, T slope, T a, T quarter_xi, T extra) {
+  const T t = tanh_magnitude(T(0.5) * a * gap), half = quarter_xi * t, s = half * t + extra;
+  const T rate = half - half * t * t;  // |d s / d(a gap)|
+  const bool whole = magnitude(gap) < s;
+  return {f + clamp(gap, -s, s), whole ? slope : d + rate * magnitude(a) * (slope - d), whole ? T(0) : signed_as(rate, a) * gap};
+}
+
+// psi of a chunk, written over f.
+template <class T>
+STAGE void psi_values(const Push<T> p, const T* RESTRICT x, T* RESTRICT f, const T* RESTRICT a, const float* RESTRICT xi, int n) {
+  for (int k = 0; k < n; ++k) f[k] = psi(f[k], T(0), p.slope * x[k] + p.offset - f[k], p.slope, a[k], p.quarter * T(xi[k]), p.extra).value;
+}
+
+// The same, with psi's derivatives by x (over d) and by a.
+template <class T>
+STAGE void psi_both(const Push<T> p, const T* RESTRICT x, T* RESTRICT f, T* RESTRICT d, const T* RESTRICT a,
+                    const float* RESTRICT xi, T* RESTRICT by_a, int n) {
+  for (int k = 0; k < n; ++k) {
+    const Psi<T> found = psi(f[k], d[k], p.slope * x[k] + p.offset - f[k], p.slope, a[k], p.quarter * T(xi[k]), p.extra);
+    f[k] = found.value, d[k] = found.by_x, by_a[k] = found.by_a;
+  }
+}
+
+// The derivatives of a noisy ReLU by its output (RELU_OUTPUT), so that its input need not be kept. The output is x where x > 0; below,
+// it is x itself where the push reaches that far, else -s, of which t = tanh(a x / 2) and then x follow.
+template <class T>
+STAGE void relu_back(const Push<T> p, const T* RESTRICT out, const T* RESTRICT a, const float* RESTRICT xi, T* RESTRICT by_x,
+                     T* RESTRICT by_a, int n) {
+  const T quarter = p.quarter, most = std::is_same_v<T, double> ? T(1 - 1e-15) : T(1 - 6e-8);
+  for (int k = 0; k < n; ++k) {
+    const T depth = out[k] < T(0) ? -out[k] : T(0), size = magnitude(a[k]);
+    const T reached = tanh_magnitude(T(0.5) * size * depth);
+    const bool whole = (out[k] > T(0)) | (quarter * T(xi[k]) * reached * reached + p.extra > depth);
+    const T ratio = depth / (quarter * T(xi[k]) + T(1e-37)), t = std::sqrt(ratio < most ? ratio : most);
+    const T rate = quarter * T(xi[k]) * (t - t * t * t);
+    by_x[k] = whole ? T(1) : rate * size;
+    // |x| |a| = log((1 + t) / (1 - t)); at a = 0 there is no push
+    const T push = rate * log_((T(1) + t) / (T(1) - t)) / (size + T(1e-37));
+    by_a[k] = whole ? T(0) : (a[k] > T(0) ? -push : push);
+  }
+}
+
+// phi: below where the unit is copied, else what is there already (with below added, if residual). What is not taken must not
+// be multiplied by 0 instead: it may be infinite.
+template <bool residual, class T>
+STAGE void mix(const uint32_t* RESTRICT bits, int32_t threshold, const T* RESTRICT below, T* RESTRICT f, int n) {
+  for (int k = 0; k < n; ++k) f[k] = is_copied(bits[k], threshold) ? below[k] : (residual ? f[k] + below[k] : f[k]);
+}
+
+// The gradient by the unit's input and, summed up, by a: 0 where the unit is copied.
+template <class T>
+STAGE void back(const uint32_t* RESTRICT bits, int32_t threshold, const T* RESTRICT grad, const T* RESTRICT by_x, const T* RESTRICT by_a,
+                T* RESTRICT out, T* RESTRICT out_a, int n) {
+  for (int k = 0; k < n; ++k) {
+    const bool copied = is_copied(bits[k], threshold);
+    out[k] = copied ? T(0) : grad[k] * by_x[k];
+    out_a[k] += copied ? T(0) : grad[k] * by_a[k];
+  }
+}
+
+// The gradient by what a copy without noise does not copy, and the one that goes to below.
+template <class T>
+STAGE void keep(const uint32_t* RESTRICT bits, int32_t threshold, const T* RESTRICT grad, T* RESTRICT out, int n) {
+  for (int k = 0; k < n; ++k) out[k] = is_copied(bits[k], threshold) ? T(0) : grad[k];
+}
+template <class T>
+STAGE void pass(const uint32_t* RESTRICT bits, int32_t threshold, const T* RESTRICT grad, T* RESTRICT out, int n) {
+  for (int k = 0; k < n; ++k) out[k] = is_copied(bits[k], threshold) ? grad[k] : T(0);
+}
+
+// The same for expected values: p of each unit is copied, and 1 - p is not.
+template <bool residual, class T>
+STAGE void mix_mean(T p, const T* RESTRICT below, T* RESTRICT f, int n) {
+  for (int k = 0; k < n; ++k) f[k] = p * below[k] + (T(1) - p) * (residual ? f[k] + below[k] : f[k]);
+}
+template <class T>
+STAGE void back_mean(T p, const T* RESTRICT grad, const T* RESTRICT by_x, const T* RESTRICT by_a, T* RESTRICT out, T* RESTRICT out_a, int n) {
+  for (int k = 0; k < n; ++k) {
+    const T mine = (T(1) - p) * grad[k];
+    out[k] = mine * by_x[k];
+    out_a[k] += mine * by_a[k];
+  }
+}
+template <class T>
+STAGE void scaled(T factor, const T* RESTRICT v, T* RESTRICT out, int n) { for (int k = 0; k < n; ++k) out[k] = factor * v[k]; }
+
+template <class S, class T>
+STAGE void read_in(const S* RESTRICT from, T* RESTRICT to, int n) { for (int k = 0; k < n; ++k) to[k] = load(from[k]); }
+template <class S, class T>
+STAGE void write_out(const T* RESTRICT from, S* RESTRICT to, int n) { for (int k = 0; k < n; ++k) store(to[k], from[k]); }
+
+}  // namespace mollifier
