@@ -18,13 +18,13 @@ import torch
 
 from benchmarks.timing import Ratio, compare
 from mollifier_lab import tasks
+from mollifier_lab.apply_method import apply_method
 from mollifier_lab.group import Group
 from mollifier_lab.hardware import Hardware
 from mollifier_lab.loop import Loop
 from mollifier_lab.optimizers import make_optimizer
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings import RunConfig
-from mollifier_lab.treatment import treat
 
 PIECE = 100  # updates a round: one evaluation in each
 SAVE = 500
@@ -34,7 +34,7 @@ def bare(config: RunConfig) -> Callable[[], None]:
     """What one would write by hand."""
     task = tasks.make(config)
     model = task.model()
-    annealer = treat(model, config)
+    annealer = apply_method(model, config)
     optimizer = make_optimizer(config.settings, model.parameters())
     inputs, labels = task.sets["train"]  # type: ignore[attr-defined]
     criterion = torch.nn.functional.binary_cross_entropy_with_logits

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import mollifier
 from mollifier_lab import checkpoint, seal, tasks
+from mollifier_lab.apply_method import apply_method, finish
 from mollifier_lab.data.sums import check_data
 from mollifier_lab.environment import environment
 from mollifier_lab.errors import Interrupted, LabError
@@ -31,7 +32,6 @@ from mollifier_lab.records import Records, finite
 from mollifier_lab.runs import Row, RunFolder
 from mollifier_lab.settings import RunConfig
 from mollifier_lab.signals import Stop
-from mollifier_lab.treatment import finish, treat
 
 Observe = Callable[[int, Tensor, list[float] | None], None]
 Judge = Callable[[int, float], bool]
@@ -117,7 +117,7 @@ class Loop:
         self.evaluate_every = settings.evaluate_every or self.task.epoch_length
         self.save_every = settings.save_every or self.evaluate_every
         self.model: nn.Module = self.task.model().to(self.device)
-        self.annealer = treat(self.model, self.config, self.task.example())
+        self.annealer = apply_method(self.model, self.config, self.task.example())
         optimizer = make_optimizer(settings, self.model)
         both: Any = self.group.fabric.setup(self.model, optimizer)
         wrapped, self.optimizer = both

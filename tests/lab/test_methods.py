@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import mollifier
+from mollifier_lab.apply_method import apply_method, finish
 from mollifier_lab.errors import LabError
 from mollifier_lab.methods import EVERY, METHODS, applicable, method_for
 from mollifier_lab.settings import KNOBS, TASKS, Settings
-from mollifier_lab.treatment import finish, treat
 from tests.lab.conftest import MakeTask
 
 PAIRS = [(task, method.name) for task in EVERY for method in applicable(task)]
@@ -25,7 +25,7 @@ def test_trains_and_ends_plain(name: str, method: str, make_task: MakeTask) -> N
     plain = task.model()
     torch.manual_seed(1)
     model = task.model()
-    annealer = treat(model, task.config, task.example())
+    annealer = apply_method(model, task.config, task.example())
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     before = {key: value.clone() for key, value in model.named_parameters()}
     for update in range(3):
@@ -68,7 +68,7 @@ def test_mollified_methods_differ_from_plain_and_from_each_other(task: str, make
             for parameter in model.parameters():
                 parameter.mul_(5)  # small weights would leave every activation at its tangent
             if method.mollify is not None:
-                treat(model, fresh.config)
+                apply_method(model, fresh.config)
                 for key, parameter in model.named_parameters():
                     if key.endswith(".a"):  # which depend on what else was drawn
                         parameter.fill_(1.5)

@@ -2,17 +2,17 @@
 
 import torch
 
+from mollifier_lab.apply_method import apply_method
 from mollifier_lab.models import mlp
 from mollifier_lab.optimizers import make_optimizer
 from mollifier_lab.settings import RunConfig
-from mollifier_lab.treatment import treat
 
 
 def updated(method: str, decay: float, optimizer: str) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """Each parameter before and after an update whose gradients are 0."""
     config = RunConfig.make("parity", method, weight_decay=decay, lr=0.5, optimizer=optimizer)
     model = mlp(9, 1, width=6, depth=3)  # the first layer narrows: its copy is projected
-    treat(model, config)
+    apply_method(model, config)
     before = {name: each.detach().clone() for name, each in model.named_parameters()}
     for each in model.parameters():
         each.grad = torch.zeros_like(each)

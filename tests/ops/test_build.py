@@ -89,3 +89,17 @@ def test_a_variant_is_asked_for_by_its_instructions(tmp_path, monkeypatch):
     assert all(_build.digest() in line and "-fopenmp" in line for line in asked.values())
     monkeypatch.setattr(_build.platform, "machine", lambda: "aarch64")
     assert [path.stem for path in _build.build(tmp_path / "arm")] == ["default"]
+
+
+def test_what_is_made_of_the_same_sources_by_the_same_compiler_is_not_made_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", str(fake_compiler(tmp_path)))
+    made = _build.build(tmp_path / "lib")
+    before = [path.stat().st_mtime_ns for path in made]
+    assert _build.build(tmp_path / "lib") == made
+    assert [path.stat().st_mtime_ns for path in made] == before
+    monkeypatch.setattr(_build, "digest", lambda: "other sources")
+    _build.build(tmp_path / "lib")
+    assert all(path.stat().st_mtime_ns > time for path, time in zip(made, before, strict=True))
+    made[0].unlink()
+    _build.build(tmp_path / "lib")
+    assert made[0].is_file()

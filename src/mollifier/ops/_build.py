@@ -63,18 +63,27 @@ def variants() -> dict[str, tuple[str, ...]]:
 
 
 def build(out: Path = BUILT) -> list[Path]:
-    """Compile every variant into a folder; they replace what lies there only when all are made.
+    """Compile every variant into a folder, unless the same compiler has made them there of the same sources.
+
+    They replace what is in the folder only when all are made.
 
     Raises:
         NoCompilerError: If there is no compiler, or it fails.
     """
-    command = compiler()
+    command, wanted, record = compiler(), variants(), out / "made-of.txt"
+    made_of = " ".join([digest(), *command, *FLAGS, str(wanted)])
+    targets = [out / f"{each}.so" for each in wanted]
+    if record.is_file() and record.read_text() == made_of and all(map(Path.is_file, targets)):
+        return targets
     out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out) as name:
-        folder, wanted = Path(name), variants()
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(lambda each: _compile(command, wanted[each], folder / f"{each}.so"), wanted))
-        return [Path(shutil.move(folder / f"{each}.so", out / f"{each}.so")) for each in wanted]
+    record.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(dir=out) as name, ThreadPoolExecutor(os.cpu_count()) as pool:
+        folder = Path(name)
+        list(pool.map(lambda each: _compile(command, wanted[each], folder / f"{each}.so"), wanted))
+        for target in targets:
+            shutil.move(folder / target.name, target)
+    record.write_text(made_of)
+    return targets
 
 
 def _compile(command: list[str], flags: tuple[str, ...], target: Path) -> None:

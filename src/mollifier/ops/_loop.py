@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +17,7 @@ State = tuple[Tensor, ...]
 Weights = Sequence[Tensor | None]  # w_ih, w_hh, b_ih, b_hh, w_hr
 # Noisy activations and gates of each kind of cell.
 PARTS = {"LSTM": (2, 3), "GRU": (1, 2), "RNN": (1, 0)}
-tanh = cache(lambda: activation("tanh"))
+TANH = activation("tanh")
 
 
 @dataclass
@@ -82,7 +81,7 @@ class Step:
 
     def act(self, x: Tensor, number: int) -> Tensor:
         layer = self.layer
-        act = layer.activation or tanh()
+        act = layer.activation or TANH
         if self.a is None or self.level is None:
             return act.f(x)
         noise, a = _part(self.act_noise, number, x.dtype), self.a[number]

@@ -1,4 +1,4 @@
-"""The plain networks of the tasks and the baselines they are compared with. Nothing here is mollified: `treatment` does that."""
+"""The plain networks of the tasks and the baselines they are compared with. Nothing here is mollified: `apply_method` does that."""
 
 from mollifier_lab.models.characters import CharacterEncoder as CharacterEncoder
 from mollifier_lab.models.language import LanguageModel as LanguageModel

@@ -96,7 +96,7 @@ def levels_png(tasks: dict[str, list[Variant]]) -> bytes:
         log = curves.log_scale([variant], "train_loss")
         mean = curves.band(variant.averaged, "train_loss", log)
         right.plot(mean.updates, mean.mean, color="#444444")
-        right.set_yscale("log" if log else "linear")
+        _scale(right, log)
         _dress(right, "training loss", "training loss")
     return _png(figure, dots=DOTS if len(drawn) <= FEW else DOTS * 2 // 3)
 
@@ -121,10 +121,21 @@ def _parts(figure: Figure, tasks: dict[str, list[Variant]]) -> list[SubFigure]:
     return [row[0] for row in parts]
 
 
+def _scale(axis: Axes, log: bool) -> None:
+    """Choose the vertical scale; on a logarithmic one 0.05 is a number that people read, and 5 × 10⁻² is not."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_yscale("log" if log else "linear")
+    if log:
+        axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.yaxis.set_minor_formatter(NullFormatter())
+
+
 def _curves(axis: Axes, found: Sequence[Variant], metric: str, epochs: bool = False) -> list[Line2D]:
     """The lines of all variants, on the scale that their values ask for; each seed's only where there are few variants."""
     log = curves.log_scale(found, metric)
-    axis.set_yscale("log" if log else "linear")
+    _scale(axis, log)
     units = [curves.epochs_per_update(each) if epochs else 1.0 for each in found]
     return [
         _curve(axis, each, metric, index, unit, log, len(found) <= SEEDS)

@@ -10,12 +10,12 @@ from torch import nn
 
 import mollifier
 from mollifier.nn import Step
+from mollifier_lab.apply_method import apply_method, finish
 from mollifier_lab.errors import LabError
 from mollifier_lab.models import mlp
 from mollifier_lab.models.initial import centre, hidden_layers, orthogonal, unit_variance
 from mollifier_lab.models.sequence import SequenceSum
 from mollifier_lab.settings import RunConfig
-from mollifier_lab.treatment import finish, treat
 
 
 def test_the_output_and_the_gates_of_highways_are_left_alone():
@@ -48,7 +48,7 @@ def test_a_layer_that_does_not_vary_is_left_alone():
 def steps(method: str) -> tuple[torch.nn.Module, mollifier.Annealer | None, RunConfig]:
     config = RunConfig.make("mnist", method, activation="step", depth=3, width=8)
     model = mlp(5, 2, width=8, depth=3, activation="step")
-    return model, treat(model, config), config
+    return model, apply_method(model, config), config
 
 
 @pytest.mark.parametrize("method", ["mollified", "mollified-deterministic"])
@@ -71,7 +71,7 @@ def test_other_methods_train_steps_by_their_weak_derivative():
     for method, annealed in (("plain", False), ("residual", False), ("batch-norm", False)):
         config = RunConfig.make("mnist", method, activation="step", depth=3, width=8)
         model = mlp(5, 2, width=8, depth=3, activation="step", architecture=config.spec.architecture)
-        assert (treat(model, config) is not None) == annealed
+        assert (apply_method(model, config) is not None) == annealed
         model(torch.randn(4, 5)).sum().backward()
         assert all(part.weight.grad.abs().sum() > 0 for part in hidden_layers(model))
         finish(model)

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from matplotlib import image
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
 from mollifier_lab.report import report
 from mollifier_lab.report.curves import epochs_per_update, series
-from mollifier_lab.report.pictures import COLOURS, levels_png, style
+from mollifier_lab.report.pictures import COLOURS, _scale, levels_png, style
 from mollifier_lab.report.reading import read, variants
 from mollifier_lab.runs import find_runs
 from mollifier_lab.settings import RunConfig
@@ -65,3 +66,13 @@ def test_losses_over_epochs_where_a_validation_loss_was_measured(tmp_path: Path,
     assert series([variant]) == ("train_loss", "valid_error", "valid_loss")
     assert epochs_per_update(variant) == 0.05
     assert made.page.read_text().count('"title": "validation loss"') == 1
+
+
+def test_a_log_scale_has_plain_numbers() -> None:
+    axis = Figure().subplots()
+    axis.plot([0, 1, 2], [0.02, 0.1, 0.6])
+    _scale(axis, log=True)
+    axis.figure.canvas.draw()
+    shown = [each.get_text() for each in axis.get_yticklabels(which="both") if each.get_text()]
+    assert {"0.02", "0.05", "0.1", "0.2", "0.5"} <= set(shown)
+    assert not any("10^" in each for each in shown)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mollifier_lab.treatment import treat
+from mollifier_lab.apply_method import apply_method
 from tests.lab.conftest import MakeTask
 
 CPU = torch.device("cpu")
@@ -52,7 +52,7 @@ def test_the_loss_of_a_batch(make_task: MakeTask) -> None:
 def test_a_mollified_network_with_batch_norm_is_recalibrated(make_task: MakeTask) -> None:
     task = make_task("characters", "mollified-bn")
     model = task.model()
-    treat(model, task.config)
+    apply_method(model, task.config)
     before = model.mlp[1].running_mean.clone()
     task.recalibrate(model, CPU)
     assert not torch.equal(model.mlp[1].running_mean, before)

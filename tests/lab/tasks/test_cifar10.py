@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import mollifier
+from mollifier_lab.apply_method import apply_method, finish
 from mollifier_lab.data import cifar10
-from mollifier_lab.treatment import finish, treat
 from tests.lab.conftest import MakeTask
 
 CPU = torch.device("cpu")
@@ -38,7 +38,7 @@ def running(model: torch.nn.Module) -> torch.Tensor:
 def test_statistics_are_measured_where_the_levels_changed(make_task: MakeTask) -> None:
     task = make_task("cifar10", "mollified-residual")
     model = task.model()
-    annealer = treat(model, task.config)
+    annealer = apply_method(model, task.config)
     model.train()
     before = running(model)
     task.recalibrate(model, CPU)

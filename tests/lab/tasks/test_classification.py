@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mollifier_lab.treatment import treat
+from mollifier_lab.apply_method import apply_method
 from tests.lab.conftest import MakeTask
 
 CPU = torch.device("cpu")
@@ -21,7 +21,7 @@ def test_chunks_make_no_difference(name: str, make_task: MakeTask) -> None:
 def test_mlps_with_batch_norm_are_recalibrated_too(make_task: MakeTask) -> None:
     task = make_task("parity", "mollified-bn")
     model = task.model()
-    treat(model, task.config)
+    apply_method(model, task.config)
     before = model[1].running_mean.clone()
     task.recalibrate(model, CPU)
     assert not torch.equal(model[1].running_mean, before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from mollifier import ops
@@ -52,6 +53,8 @@ class CellForward(nn.RNNCellBase):
         ((_, h, *rest),) = ops.recurrent(rows, [state], [weights], cell, **settings)
         new: State = layer.copy_below(0, rows, h, None, len(rows)), *rest
         new = tuple(part if batched else part.squeeze(0) for part in as_plain(self, rows, hx, new))
+        if torch.compiler.is_compiling():
+            new = new[0].clone(), *new[1:]  # the compiler writes no attribute on one of several results of an operator
         leave(new[0], added.token, t)
         return new if lstm else new[0]
 

@@ -16,12 +16,12 @@ from mollifier_lab.models.steps import has_steps, mollify_steps, restore_steps
 from mollifier_lab.settings import RecurrentSettings, RunConfig, Settings
 
 
-def treat(model: nn.Module, config: RunConfig, example: Any = None) -> mollifier.Annealer | None:
+def apply_method(model: nn.Module, config: RunConfig, example: Any = None) -> mollifier.Annealer | None:
     """Apply the config's method to the plain network of its architecture, in place; the annealer, where there is one.
 
         >>> from mollifier_lab.models import mlp
         >>> config = RunConfig.make("parity", "mollified", k=10.0)
-        >>> annealer = treat(model := mlp(40, 1, width=100, depth=6), config)
+        >>> annealer = apply_method(model := mlp(40, 1, width=100, depth=6), config)
         >>> annealer.step(0.7)
         >>> [round(level, 2) for level in mollifier.levels(model)]
         [0.69, 0.9, 0.97, 0.99, 1.0, 1.0]
@@ -58,11 +58,11 @@ def treat(model: nn.Module, config: RunConfig, example: Any = None) -> mollifier
 def finish(
     model: nn.Module, annealer: mollifier.Annealer | None = None, undo: Callable[[nn.Module], object] | None = None
 ) -> nn.Module:
-    """End annealing; the model, in place, as the plain network that `treat` was given.
+    """End annealing; the model, in place, as the plain network that `apply_method` was given.
 
     >>> from mollifier_lab.models import mlp
     >>> model = mlp(4, 1, width=8, depth=1)
-    >>> annealer = treat(model, RunConfig.make("parity", "mollified"))
+    >>> annealer = apply_method(model, RunConfig.make("parity", "mollified"))
     >>> type(finish(model, annealer)[1])
     <class 'torch.nn.modules.activation.Sigmoid'>
 
@@ -119,7 +119,7 @@ def _mollify(model: nn.Module, options: dict[str, Any], settings: Settings, exam
         if isinstance(part, mollifier.nn.NoisyActivation):
             part.push = settings.push
         if isinstance(part, Residual):
-            _one_level(part)
+            _share_one_level(part)
 
 
 def _check_projection(model: nn.Module, settings: Settings) -> None:
@@ -158,7 +158,7 @@ def _is_recurrent(part: Residual) -> bool:
     return isinstance(part.body, nn.RNNBase)
 
 
-def _one_level(part: nn.Module) -> None:
+def _share_one_level(part: nn.Module) -> None:
     """The copy around a recurrent layer and the noise in it are one block, though `mollify` counts two."""
     inside = [each for each in part.modules() if isinstance(each, Levelled)]
     first = min((each.order for each in inside if each.order is not None), default=None)
@@ -174,7 +174,7 @@ def add_weight_noise(model: nn.Module, std: float) -> None:
         for name in [name for name in part._flat_weights_names if name.startswith("weight_")]:
             parametrize.register_parametrization(part, name, WeightNoise(std).to(getattr(part, name).device))
         part.register_forward_pre_hook(_draw)
-        part.register_forward_hook(_forget, always_call=True)
+        part.register_forward_hook(_drop_draw, always_call=True)
     layers = [part for part in model.modules() if parametrize.is_parametrized(part)]
     for order, layer in enumerate(layers):
         for each in layer.modules():
@@ -188,7 +188,7 @@ def _draw(part: nn.Module, args: Any) -> None:
     part._flat_weights = [getattr(part, name) for name in part._flat_weights_names]
 
 
-def _forget(part: nn.Module, args: Any, out: Any) -> None:
+def _drop_draw(part: nn.Module, args: Any, out: Any) -> None:
     """Leave no draw behind: it would hold its graph, and a model with it cannot be copied."""
     assert isinstance(part, nn.RNNBase)
     part._flat_weights = [_original(part, name) for name in part._flat_weights_names]
@@ -215,6 +215,6 @@ def remove_weight_noise(model: nn.Module) -> None:
 
 def _unhook(part: nn.Module) -> None:
     for hooks in (part._forward_pre_hooks, part._forward_hooks):
-        for key in [key for key, hook in hooks.items() if hook in (_draw, _forget)]:
+        for key in [key for key, hook in hooks.items() if hook in (_draw, _drop_draw)]:
             del hooks[key]
             part._forward_hooks_always_called.pop(key, None)

@@ -8,10 +8,10 @@ from torch import nn
 
 import mollifier
 from mollifier.nn import HardSigmoidLSTM, WeightNoise
+from mollifier_lab.apply_method import add_weight_noise, apply_method, finish, make_annealer, remove_weight_noise
 from mollifier_lab.errors import LabError
 from mollifier_lab.models import CharacterEncoder, LanguageModel, mlp
 from mollifier_lab.settings import RunConfig
-from mollifier_lab.treatment import add_weight_noise, finish, make_annealer, remove_weight_noise, treat
 
 
 def small() -> nn.Sequential:
@@ -24,13 +24,13 @@ def config(method: str = "mollified", task: str = "parity", **changes: object) -
 
 def test_settings_reach_the_mollified_model() -> None:
     model = small()
-    treat(model, config(c=7.0))
+    apply_method(model, config(c=7.0))
     assert {part.c for part in model.modules() if isinstance(part, mollifier.nn.NoisyActivation)} == {7.0}
     model = LanguageModel(9, width=4)
-    treat(model, config(task="ptb", c=7.0))
+    apply_method(model, config(task="ptb", c=7.0))
     assert all(layer._mollifier.options.c == 7.0 for layer in model.layers)
     model = small()
-    treat(model, config("mollified-deterministic"))
+    apply_method(model, config("mollified-deterministic"))
     assert torch.equal(model(torch.ones(2, 4)), model(torch.ones(2, 4)))
 
 
@@ -53,23 +53,23 @@ def test_settings_reach_the_annealer() -> None:
 
 def test_a_method_that_finds_nothing_is_an_error() -> None:
     with pytest.raises(LabError, match=r"'mollified' on task 'parity': mollify: found nothing to mollify in Linear"):
-        treat(nn.Linear(3, 1), config())
+        apply_method(nn.Linear(3, 1), config())
     with pytest.raises(LabError, match=r"no nn\.Linear and no convolution"):
-        treat(nn.Sequential(nn.Tanh()), config("weight-noise"))
+        apply_method(nn.Sequential(nn.Tanh()), config("weight-noise"))
     with pytest.raises(LabError, match=r"stop_at=50\.0: expected"):
-        treat(small(), config(stop_at=50.0))
+        apply_method(small(), config(stop_at=50.0))
 
 
 def test_other_methods_have_no_annealer_and_finish_does_nothing() -> None:
     model = small()
     before = str(model)
-    assert treat(model, config("residual")) is None
+    assert apply_method(model, config("residual")) is None
     assert str(finish(model)) == before
 
 
 def test_residual_layers_are_copied_past_as_a_whole() -> None:
     model = mlp(4, 1, width=6, depth=4, architecture="residual")
-    treat(model, config("mollified-residual"))
+    apply_method(model, config("mollified-residual"))
     assert mollifier.levels(model) == [1.0] * 4
     x = torch.randn(5, 4)
     hidden = model.eval()[:-1](x)
@@ -84,7 +84,7 @@ def test_a_residual_recurrent_layer_has_one_level() -> None:
     model = LanguageModel(9, width=4, layers=3, architecture="residual").eval()
     words = torch.randint(9, (2, 5))
     plain = model(words)[0]
-    annealer = treat(model, config("mollified-residual", "ptb", k=1.0))
+    annealer = apply_method(model, config("mollified-residual", "ptb", k=1.0))
     assert annealer is not None
     assert mollifier.levels(model) == [1.0] * 3
     torch.testing.assert_close(model(words)[0], model.output(model.embedding(words)))  # 1 h, not 2 h, a layer
@@ -99,7 +99,7 @@ def test_a_copy_of_the_model_is_finished_without_an_annealer() -> None:
     model = small().eval()
     x = torch.randn(3, 4)
     plain = model(x)
-    annealer = treat(model, config())
+    annealer = apply_method(model, config())
     other = finish(copy.deepcopy(model))
     assert torch.equal(other(x), plain)
     assert mollifier.levels(model) == [1.0] * 3
@@ -136,7 +136,7 @@ def test_weight_noise_in_recurrent_layers(gates: str) -> None:
 
 def test_weight_noise_has_the_standard_deviation_that_was_asked_for() -> None:
     model = LanguageModel(9, width=20, layers=1)
-    treat(model, config("weight-noise", "ptb", weight_std=0.3))
+    apply_method(model, config("weight-noise", "ptb", weight_std=0.3))
     lstm = model.layers[0]
     drawn = lstm.weight_hh_l0 - lstm.parametrizations.weight_hh_l0.original
     assert drawn.std().item() == pytest.approx(0.3, rel=0.1)
@@ -144,12 +144,12 @@ def test_weight_noise_has_the_standard_deviation_that_was_asked_for() -> None:
 
 def test_the_papers_lstm_has_gates_and_activations_and_no_copy() -> None:
     model = LanguageModel(9, width=4)
-    treat(model, config("paper-lstm", "ptb"))
+    apply_method(model, config("paper-lstm", "ptb"))
     for layer in model.layers:
         found = layer._mollifier.options
         assert (found.gates, found.activations, found.copy, found.push) == (True, True, False, "paper")
     model = CharacterEncoder(9, 3, embedding=4, width=5, depth=2)
-    treat(model, config("paper-lstm", "characters"))
+    apply_method(model, config("paper-lstm", "characters"))
     assert not model.lstm._mollifier.options.copy
     copies = [name for name, part in model.named_modules() if isinstance(part, mollifier.nn.Copy)]
     assert len(copies) == 2  # of the MLP, where Algorithm 1 has them
@@ -159,11 +159,11 @@ def test_the_papers_lstm_has_gates_and_activations_and_no_copy() -> None:
 def test_settings_of_the_gates_reach_recurrent_layers() -> None:
     model = LanguageModel(9, width=4)
     chosen = {"push": "odds", "unbiased_gates": True, "carry_time": True, "time_cap": 7, "copy": False}
-    treat(model, config("mollified", "ptb", **chosen))
+    apply_method(model, config("mollified", "ptb", **chosen))
     for layer in model.layers:
         assert {name: getattr(layer._mollifier.options, name) for name in chosen} == chosen
     model = LanguageModel(9, width=4)
-    treat(model, config("mollified", "ptb", time="annealing"))
+    apply_method(model, config("mollified", "ptb", time="annealing"))
     found = model.layers[0]._mollifier.options
     assert (found.time, found.time_cap, found.copy) == ("annealing", None, True)
 
@@ -173,7 +173,7 @@ def test_the_copy_can_be_taken_away_and_the_push_chosen(method: str) -> None:
     for copies in (True, False):
         given = config(method, copy=copies, push="odds")
         model = mlp(4, 1, width=6, depth=3, architecture=given.spec.architecture)
-        treat(model, given)
+        apply_method(model, given)
         assert any(isinstance(part, mollifier.nn.Copy) for part in model.modules()) == copies
         assert {part.push for part in model.modules() if isinstance(part, mollifier.nn.NoisyActivation)} == {"odds"}
 
@@ -182,7 +182,7 @@ def test_the_copy_can_be_taken_away_and_the_push_chosen(method: str) -> None:
 def test_the_projection_is_the_one_asked_for(projection: str) -> None:
     given = config("mollified", "pentomino", projection=projection)
     model = mlp(9, 1, width=4, depth=2)
-    treat(model, given)
+    apply_method(model, given)
     kinds = [type(part.projection) for part in model.modules() if isinstance(part, mollifier.nn.Copy)]
     narrows = mollifier.nn.FixedProjection if projection == "fixed" else nn.Linear
     assert kinds == [narrows, type(None)]
@@ -190,21 +190,21 @@ def test_the_projection_is_the_one_asked_for(projection: str) -> None:
 
 def test_the_projection_reaches_recurrent_layers() -> None:
     model = CharacterEncoder(9, 3, embedding=8, width=5, depth=2)
-    treat(model, config("mollified", "characters", projection="fixed"))
+    apply_method(model, config("mollified", "characters", projection="fixed"))
     assert {part.rule for part in model.modules() if isinstance(part, mollifier.nn.Copy)} == {"fixed", "copy"}
 
 
 @pytest.mark.parametrize("changes", [{}, {"copy": False}])
 def test_a_projection_that_no_layer_needs_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(LabError, match=r"projection='fixed' would do nothing: no copy .* Leave it out"):
-        treat(mlp(4, 1, width=8, depth=2), config("mollified", projection="fixed", **changes))
+        apply_method(mlp(4, 1, width=8, depth=2), config("mollified", projection="fixed", **changes))
 
 
 def test_a_residual_recurrent_layer_without_the_copy() -> None:
     model = LanguageModel(9, width=4, layers=3, architecture="residual").eval()
     words = torch.randint(9, (2, 5))
     plain = model(words)[0]
-    annealer = treat(model, config("mollified-residual", "ptb", copy=False))
+    annealer = apply_method(model, config("mollified-residual", "ptb", copy=False))
     assert mollifier.levels(model) == [1.0] * 3
     assert not any(isinstance(part, mollifier.nn.Copy) for part in model.modules())
     assert torch.equal(finish(model, annealer)(words)[0], plain)
