@@ -178,7 +178,7 @@ def _verdict(claim: Claim, results: Path) -> Verdict:
 
 def _runs(folder: Path) -> dict[int, Run]:
     """The finished runs of a variant, by seed; damaged ones are not counted."""
-    if not folder.is_dir():
+    if not any(folder.glob("*/config.json")):  # a search may have left its choice before the first run
         return {}
     runs, _ = read(find_runs(folder))
     return {run.config.seed: run for run in runs if run.status == "done" and not run.damage}

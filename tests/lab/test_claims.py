@@ -110,3 +110,9 @@ def test_the_command_writes_the_table_between_the_marks_and_nothing_else(
 def test_every_claim_is_of_a_study_that_runs_its_variants() -> None:
     for claim in CLAIMS:
         assert {claim.ours, claim.theirs or claim.ours} <= set(STUDIES[claim.study].methods)
+
+
+def test_a_variant_that_was_searched_and_not_yet_run_is_not_run(tmp_path: Path) -> None:
+    (tmp_path / "pentomino/pentomino/residual").mkdir(parents=True)
+    (tmp_path / "pentomino/pentomino/residual/tuned.json").write_text("{}")
+    assert found(tmp_path, PENTOMINO).verdict == "not run"
