@@ -6,12 +6,21 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from mollifier_lab.errors import LabError
 from mollifier_lab.report import report
 from mollifier_lab.reproduction import STUDIES
 from mollifier_lab.runs import find_runs
 
 RESULTS = Path(__file__).parents[2] / "results"
 PICTURES = ("curves.png", "levels.png")
+
+
+def has_runs(folder: Path) -> bool:
+    """Return whether a study has a run yet, besides the trials of its searches."""
+    try:
+        return folder.is_dir() and bool(find_runs(folder))
+    except LabError:
+        return False
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -21,7 +30,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, "frontier.md", content=frontier))
     for study in STUDIES.values():
         folder = RESULTS / study.task / study.name
-        if not folder.is_dir() or not find_runs(folder):
+        if not has_runs(folder):
             continue
         with tempfile.TemporaryDirectory() as scratch:
             report(folder, scratch)
