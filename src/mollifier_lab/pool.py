@@ -131,7 +131,7 @@ class Pool:
                 batch_size=1,
                 # Ray's pool deals jobs out in turn, whoever is free: a few more than workers keep all of them at work
                 pre_dispatch=1 if solo else "2*n_jobs" if self.backend == "ray" else "n_jobs",
-                **({"initializer": _own_group} if self._owned else {}),
+                **({"initializer": _own_group, "initargs": (os.getpid(),)} if self._owned else {}),
             )
             byname = {str(job.path): job for job in jobs}
             wanted = (
@@ -166,12 +166,16 @@ class _Forward(Stop):
                 os.kill(child.pid, signal.SIGTERM)
 
 
-def _own_group() -> None:
-    """In a new worker: Ctrl-C reaches the parent alone, which passes it on, once; a worker without a run has nothing to save."""
+def _own_group(parent: int) -> None:
+    """In a new worker: Ctrl-C reaches the parent alone, which passes it on, once; a worker without a run has nothing to save.
+
+    Args:
+        parent: Who starts the worker. The worker itself may come too late to ask: a parent that was killed meanwhile is not its parent any more.
+    """
     if hasattr(os, "setpgrp"):
         os.setpgrp()
     # not prctl's PR_SET_PDEATHSIG: it counts the thread that started the worker as the parent, and loky's threads come and go
-    threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True, name="parent").start()
+    threading.Thread(target=_die_with, args=(parent,), daemon=True, name="parent").start()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 

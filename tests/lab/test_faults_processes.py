@@ -116,6 +116,24 @@ def test_workers_die_with_their_parent(tmp_path: Path) -> None:
     assert not [each for each in alive if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
 
 
+def test_workers_that_are_just_starting_die_with_their_parent(tmp_path: Path) -> None:
+    child = start("compare", "parity", *SET, "--methods", "plain", "--seeds", "2", "--workers", "2", "--quiet", "--out", str(tmp_path / "out"))  # fmt: skip
+    workers: list[psutil.Process] = []
+
+    def born() -> bool:
+        with contextlib.suppress(psutil.Error):
+            found = psutil.Process(child.pid).children(recursive=True)
+            workers[:] = [each for each in found if "LokyProcess" in " ".join(each.cmdline())]
+        return bool(workers) or child.poll() is not None
+
+    wait_for(born)
+    child.kill()  # long before a worker has imported anything
+    assert workers
+    _, alive = psutil.wait_procs(workers, timeout=90)
+    assert not [each for each in alive if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+    child.communicate()
+
+
 def test_the_hint_is_a_command_that_means_the_same(tmp_path: Path) -> None:
     hardware = Hardware(accelerator="cpu", devices=2, precision="64-true", threads=3, tensorboard=False)
     for seed in range(20):
