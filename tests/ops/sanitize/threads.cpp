@@ -99,7 +99,7 @@ Numbers results(int threads) {
   }
   for (int parts : {4, 3}) {  // LSTM, GRU
     const int64_t sizes[] = {20, 20, 13, 2}, rows = 55, batch = 20, in = 37, h = 150, wide = parts * h;
-    const Options o{false, true, true, false, 4, batch, int(in), int(h), 0.5, 20, false};
+    const Options o{false, true, true, false, 4, batch, int(in), int(h), 0.5, 20, false, nullptr};
     for (int directions : {1, 2}) {
       std::vector<Numbers> made;
       const Numbers x = draw(rows * in);

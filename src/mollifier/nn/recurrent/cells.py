@@ -49,9 +49,11 @@ class CellForward(nn.RNNCellBase):
         added.tick(before, 1, self.training)
         t = layer.clock.clamp_min(1) if added.options.time == "annealing" else before + 1
         weights = [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh, None]
-        cell, settings = cell_of(self, layer, [len(rows)]), layer.settings(rows, before)
-        ((_, h, *rest),) = ops.recurrent(rows, [state], [weights], cell, **settings)
-        new: State = layer.copy_below(0, rows, h, None, len(rows)), *rest
+        cell, settings, copies = cell_of(self, layer, [len(rows)]), layer.settings(rows, before), layer.fused_copies()
+        ((h, _, *rest),) = ops.recurrent(rows, [state], [weights], cell, copy_levels=copies or (), **settings)
+        if copies is None:
+            h = layer.copy_below(0, rows, h, torch.arange(len(rows), device=rows.device), len(rows))
+        new: State = h, *rest
         new = tuple(part if batched else part.squeeze(0) for part in as_plain(self, rows, hx, new))
         if torch.compiler.is_compiling():
             new = new[0].clone(), *new[1:]  # the compiler writes no attribute on one of several results of an operator

@@ -248,6 +248,7 @@ struct Layer {
     const size_t each = weights.size() / directions, parts = lstm ? 2 : 1;
     o.steps = int64_t(sizes.size()), o.batch = sizes[0], o.inputs = int(x.size(1)), o.hidden = int(states[0].size(1));
     o.activations = bool(a);
+    o.gemm = (void*)gemm<T>();
     for (size_t k = 0; k < directions; ++k) {
       Direction<T>& one = d[k];
       one = {};

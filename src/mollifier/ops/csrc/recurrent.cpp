@@ -1,6 +1,7 @@
 // Whole sequences of a mollified LSTM or GRU layer, both directions at once. Rows of all steps lie one after the other, longest
 // sequence first; step t has sizes[t] rows, never more than the step before. Each thread has units of its own: for them it makes all
 // products, all steps and all sums, and it meets the others once a step, because the product needs the state of all units.
+#include "chain.h"
 #include "recurrent.h"
 #include "recurrent_shares.h"
 #ifdef _OPENMP
@@ -45,6 +46,32 @@ struct Layer {
     return from + (int64_t(panel - first_panel) * c.parts + part) * depth * W;
   }
 
+  // A single step: its products are torch's, each at once.
+  bool single() const { return o.gemm && o.steps == 1 && rows * std::max(wide, o.inputs) < int64_t(1) << 30; }
+  void product(const char* ta, const char* tb, int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb, T beta, T* to) const {
+    const int mi = int(m), ni = int(n), ki = int(k), la = int(lda), lb = int(ldb);
+    const T one = 1;
+    ((Gemm<T>)o.gemm)(ta, tb, &mi, &ni, &ki, &one, a, &la, b, &lb, &beta, to, &mi);
+  }
+  void step_forward(const T* bias, const T* recurrent_bias) const {
+    for (int64_t row = 0; row < rows; ++row) {
+      std::copy_n(bias, wide, d.z + row * wide);
+      if (!c.sum) std::copy_n(recurrent_bias, wide, d.kept + row * wide);
+    }
+    product("T", "N", wide, rows, o.inputs, d.w_ih, o.inputs, d.x, o.inputs, T(1), d.z);
+    product("T", "N", wide, rows, h, d.w_hh, h, d.h0, h, T(1), c.sum ? d.z : d.kept);
+    std::vector<float> xi(size_t(c.gates + c.activations) * BLOCK * W, o.expected ? 1.0f : 0.0f);
+    for (int b = first_block; b < last_block; ++b)
+      for (int64_t k = 0; k < rows; ++k) cell(0, k, b, xi.data());
+  }
+  void step_backward() const {
+    const T* grad_hh = c.sum ? d.grad_z : d.grad_hh;
+    product("N", "N", h, rows, wide, d.w_hh, h, grad_hh, wide, T(1), d.grad_h);
+    if (d.grad_x) product("N", "N", o.inputs, rows, wide, d.w_ih, o.inputs, d.grad_z, wide, d.copies ? T(1) : T(0), d.grad_x);
+    product("N", "T", o.inputs, wide, rows, d.x, o.inputs, d.grad_z, wide, T(0), d.grad_w_ih);
+    product("N", "T", h, wide, rows, d.h0, h, grad_hh, wide, T(0), d.grad_w_hh);
+  }
+
   void forward() const {
     const int depth = std::max(o.inputs, h);
     T* weights = workspace<T, 0>(size_t(last_panel - first_panel) * c.parts * depth * W);
@@ -52,6 +79,7 @@ struct Layer {
     if (d.b_ih) std::copy_n(d.b_ih, wide, bias.begin());
     if (d.b_hh) std::copy_n(d.b_hh, wide, recurrent_bias.begin());
     if (c.sum) add_to<T>(recurrent_bias.data(), bias.data(), wide);
+    if (single()) return step_forward(bias.data(), recurrent_bias.data());
 
     pack_parts(d.w_ih, o.inputs, weights);
     for (int64_t row = 0; row < rows; row += STRETCH)
@@ -154,9 +182,10 @@ struct Layer {
       for (int q = 0; q < c.parts; ++q) std::fill_n(sum + q * h + first, count, T(0));
     for (int q = 0; d.grad_a && q < c.activations; ++q) std::fill_n(d.grad_a + q * h + first, count, T(0));
 
-    T* weights = workspace<T, 0>(size_t(last_panel - first_panel) * wide * W);
+    const bool step = single();
+    T* weights = workspace<T, 0>(step ? 0 : size_t(last_panel - first_panel) * wide * W);
     const auto packed = [&](int p) { return weights + int64_t(p - first_panel) * wide * W; };
-    for (int p = first_panel; p < last_panel; ++p)
+    for (int p = first_panel; p < last_panel && !step; ++p)
       pack<T>([&](int l) { return d.w_hh + int64_t(l) * h; }, p * W, blocks.width(p), wide, packed(p));
     const T* grad_hh = c.sum ? d.grad_z : d.grad_hh;
     for (int64_t number = o.steps - 1; number >= 0; --number) {
@@ -169,11 +198,12 @@ struct Layer {
           c.backward(o, d, {row, k, T(1), nullptr, nullptr, begin, width, nullptr, copy_back(row, begin, width, up)});
         }
       me.meet();
-      for (int p = first_panel; p < last_panel; ++p)
+      for (int p = first_panel; p < last_panel && !step; ++p)
         panel_product<T>(steps.size(t), blocks.width(p), wide, {grad_hh + steps.first[t] * wide, wide, 1}, packed(p), {d.grad_h + p * W, h},
                          d.grad_h + p * W, h);
     }
     for (int q = 0; q < c.same; ++q) std::copy_n(d.grad_b_ih + q * h + first, count, d.grad_b_hh + q * h + first);
+    if (step) return step_backward();
     if (d.grad_x) input_gradient();
     const int tiles = pieces(wide, TALL), from = me.first(tiles) * TALL, to = std::min(me.last(tiles) * TALL, wide);
     std::vector<const T*> inputs(rows), before(rows);
@@ -211,7 +241,7 @@ void run(const Cell<T>& cell, bool backward, const Options& o, const int64_t* si
     const Layer<T> layer(cell, o, sizes, d[direction], share);
     backward ? layer.backward() : layer.forward();
   };
-  threads = std::min(threads, directions * Blocks<T>(o.hidden).count);
+  threads = o.gemm && o.steps == 1 ? 1 : std::min(threads, directions * Blocks<T>(o.hidden).count);
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
     int number = 0, count = 1;

@@ -13,13 +13,15 @@ namespace mollifier {
 #define INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-// hard: hard-sigmoid gates. expected: is the noise its mean?
+// hard: hard-sigmoid gates. expected: is the noise its mean? gemm: torch's matrix product, for a single step, whose weights are not worth
+// packing; null if there is none.
 struct Options {
   bool hard, gates, activations, expected;
   int64_t steps, batch;
   int inputs, hidden;
   double level, c;
   bool odds;
+  void* gemm;
 };
 
 // One direction of a layer: what it reads (b_ih, b_hh, a, grad_final_h and grad_final_c may be missing), and what it fills (grad_x and
