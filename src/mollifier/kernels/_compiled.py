@@ -21,18 +21,13 @@ Rest = tuple[float, str, int, int, bool]  # c, push, unit_dim, in_units, residua
 def _native() -> bool:
     """Asked once, while a graph is traced: this is no place to compile C++ in."""
     plain = not torch._C._are_functorch_transforms_active() and torch.autograd.forward_ad._current_level < 0
-    return plain and library() is not None
+    # (asked here, outside of what is traced: torch 2.8 takes every compilation for an export)
+    return plain and not torch.compiler.is_exporting() and library() is not None
 
 
 def compiled_serves(x: Tensor) -> bool:
     """Is this being traced by torch.compile, for tensors that the native kernels take? On accelerators the reference is compiled."""
-    return (
-        torch.compiler.is_compiling()
-        and not torch.compiler.is_exporting()
-        and x.device.type == "cpu"
-        and x.dtype in DTYPES
-        and bool(_native())
-    )
+    return torch.compiler.is_compiling() and x.device.type == "cpu" and x.dtype in DTYPES and bool(_native())
 
 
 def compiled_unit(
