@@ -52,7 +52,7 @@ test-oldest:
 	$(PYTHON) -m venv $(OLD)
 	sed '/^torch==/d' constraints.txt > $(OLD)/constraints.txt
 	PIP_CONSTRAINT=$(CURDIR)/$(OLD)/constraints.txt $(OLD)/bin/pip install --quiet torch==$(OLDEST) \
-	  hypothesis matplotlib psutil pytest pytest-xdist rich scipy sybil transformers
+	  hatchling hypothesis matplotlib psutil pytest pytest-xdist rich scipy sybil transformers
 	$(TEST_ENV) PYTHONPATH=src $(OLD)/bin/python -m pytest -q -n 2 --dist worksteal -p no:cacheprovider tests --ignore tests/lab \
 	  --ignore tests/integrations --ignore tests/docs
 	rm -rf $(OLD)

@@ -13,7 +13,7 @@ TORCH = {
     "oldest": re.search(r"^OLDEST \?= (\S+)", Path("Makefile").read_text(encoding="utf-8"), re.MULTILINE)[1],
     "newest": re.search(r"^torch==(\S+)", Path("constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)[1],
 }
-TESTS = ("hypothesis", "matplotlib", "psutil", "pytest", "pytest-xdist", "rich", "scipy", "sybil", "transformers")
+TESTS = ("hatchling", "hypothesis", "matplotlib", "psutil", "pytest", "pytest-xdist", "rich", "scipy", "sybil", "transformers")
 nox.options.default_venv_backend = "venv"  # uv would take the torch with CUDA packages
 
 
