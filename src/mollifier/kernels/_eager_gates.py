@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mollifier.activations import activation
-from mollifier.functional import HALF_NORMAL_MEAN
+from mollifier.functional import HALF_NORMAL_MEAN, inverse_sigmoid
 from mollifier.kernels._eager_noise import draw, normals
 from mollifier.kernels._eager_push import ENDLESS, pushed
 from mollifier.kernels._library import draw_seed
@@ -77,7 +77,7 @@ def _aim(name: str | None, inverse_t: Tensor, hard: bool) -> Tensor:
     if name is None:
         return torch.zeros_like(inverse_t)
     gamma = {"one": torch.ones_like(inverse_t), "inverse": inverse_t, "rest": 1.0 - inverse_t}[name]
-    return 4.0 * (gamma - 0.5) if hard else gamma.clamp(1e-4, 1.0 - 1e-4).logit()
+    return 4.0 * (gamma - 0.5) if hard else inverse_sigmoid(gamma)
 
 
 class Candidate:
