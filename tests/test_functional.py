@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from torch import Tensor
 
 from mollifier.activations import activation, names
-from mollifier.functional import copy_mix, noisy_activation
+from mollifier.functional import copy_mix, noisy_activation, noisy_gate
 from tests.helpers import doubles
 
 NAMES = names()
@@ -178,6 +178,19 @@ def test_far_from_0_it_lies_between_the_activation_and_its_tangent(name):
         assert (psi <= torch.maximum(f, u) + slack).all()
         slope = torch.autograd.grad(psi.sum(), x, retain_graph=True)[0]
         assert (slope.abs() <= 3.0).all()  # that of f, of u, or of f and the growing push
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("target", [0.0, 1.0])
+def test_a_gate_at_the_ends_is_finite_in_every_precision(dtype, target):
+    """Half precision rounds 1 - 1e-4 to 1, whose logit is infinite: a draw of 0 then gave NaN, and so did the gradient."""
+    x = torch.linspace(-2, 2, 5, dtype=dtype).requires_grad_()
+    xi = torch.tensor([0.0, 0.5, 1.0, 2.0, 3.0], dtype=dtype)
+    out = noisy_gate(x, target, level=0.5, noise=xi)
+    assert out.isfinite().all()
+    assert torch.autograd.grad(out.sum(), x)[0].isfinite().all()
+    exact = noisy_gate(x.detach().double(), target, level=0.5, noise=xi.double())
+    torch.testing.assert_close(out.detach().double(), exact, rtol=0, atol=0.01)
 
 
 def test_wrong_arguments_are_named():

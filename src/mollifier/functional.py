@@ -231,7 +231,7 @@ def noisy_gate(
     level = _as_tensor(level, x.device)
     if unbiased:
         return copy_mix(target.expand_as(x), f(x), level=level, noise=noise, generator=generator)
-    aim = target.clamp(1e-4, 1.0 - 1e-4).logit() if gate == "sigmoid" else 4.0 * (target - 0.5)
+    aim = inverse_sigmoid(target) if gate == "sigmoid" else 4.0 * (target - 0.5)
     pull = level.to(x.dtype) * (aim - x)
     if isinstance(noise, Tensor) or noise == "sample":
         xi = noise if isinstance(noise, Tensor) else normal_like(x, generator)
@@ -241,6 +241,16 @@ def noisy_gate(
     if noise == "exact":
         return _mean_sigmoid(x, pull) if gate == "sigmoid" else _mean_hard_sigmoid(x, pull)
     raise ValueError(f"noise={noise!r}: expected 'sample', 'expected', 'exact' or a tensor of normal draws")
+
+
+def inverse_sigmoid(target: Tensor) -> Tensor:
+    """Return the logit of a target that is kept 1e-4 away from 0 and 1, in at least float32: half precision rounds 1 - 1e-4 to 1.
+
+    >>> inverse_sigmoid(torch.tensor([0.0, 0.5, 1.0], dtype=torch.bfloat16))
+    tensor([-9.1875,  0.0000,  9.1875], dtype=torch.bfloat16)
+    """
+    wide = target if target.dtype in (torch.float32, torch.float64) else target.float()
+    return wide.clamp(1e-4, 1.0 - 1e-4).logit().to(target.dtype)
 
 
 def _mean_hard_sigmoid(x: Tensor, pull: Tensor) -> Tensor:

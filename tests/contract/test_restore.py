@@ -143,6 +143,11 @@ def test_restored_model_exports(kind: Kind) -> None:
     mollifier.set_level(model, 0.0)
     mollifier.restore(model)
     with torch.no_grad():
+        if isinstance(model, nn.RNNBase):
+            try:
+                torch.export.export(kind.plain().eval(), kind.arguments(x))
+            except ValueError as error:  # torch 2.8
+                pytest.skip(f"this torch does not export the plain module: {str(error)[:60]}")
         exported = torch.export.export(model, kind.arguments(x))
         targets = {str(node.target) for node in exported.graph.nodes}
         assert not any("mollifier" in target for target in targets)

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from mollifier_lab.commands.lists import Methods, Tasks
 from mollifier_lab.commands.screen import table
+from mollifier_lab.report.summary import HEADINGS, columns
 from mollifier_lab.report.terminal import terminal_tables
 from tests.lab.report.conftest import Written
 
@@ -24,8 +25,9 @@ def test_a_table_of_results_breaks_no_word_and_loses_none(study: Written, width:
     assert "…" not in text.replace("levels 0", "")
     words = set(text.split())
     for row in study.report.rows:
-        for cell in row.cells():
-            assert set(cell.split()) <= words, cell
+        for place in columns([each for each in study.report.rows if each.task == row.task]):  # those that say something
+            if HEADINGS[place] != "updates/s":  # which a terminal has no room for
+                assert set(row.cells()[place].split()) <= words, HEADINGS[place]
 
 
 def test_a_label_without_a_space_is_cut(many: Written) -> None:

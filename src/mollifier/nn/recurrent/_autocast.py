@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +13,10 @@ from mollifier.nn.recurrent._sequence import State, autocasts
 
 KINDS = (nn.LSTM, nn.GRU, nn.RNN, nn.LSTMCell, nn.GRUCell, nn.RNNCell)
 Dtypes = tuple[torch.dtype, ...]
+Packed = Literal["", "even", "ragged"]  # torch takes another path for each, from version to version
 
 
-def as_plain(module: nn.Module, rows: Tensor, hx: Any, found: State, ragged: bool = False) -> State:
+def as_plain(module: nn.Module, rows: Tensor, hx: Any, found: State, packed: Packed = "") -> State:
     """Output and states of a mollified module, in the dtypes that the plain one gives them.
 
     Args:
@@ -23,7 +24,7 @@ def as_plain(module: nn.Module, rows: Tensor, hx: Any, found: State, ragged: boo
         rows: Its input.
         hx: The state that it was given, or None.
         found: Its output and states.
-        ragged: Are there sequences of different lengths?
+        packed: Were the sequences packed, and are they of different lengths?
     """
     if not autocasts(rows.device) or getattr(type(module), "gate", None) is not None:  # gates that torch does not have
         return found
@@ -31,7 +32,7 @@ def as_plain(module: nn.Module, rows: Tensor, hx: Any, found: State, ragged: boo
     state = None if hx is None else tuple(part.dtype for part in ((hx,) if isinstance(hx, Tensor) else hx))
     given = next(module.parameters()).dtype, rows.dtype, state
     where = rows.device.type, torch.get_autocast_dtype(rows.device.type)
-    dtypes: Dtypes | None = _asked(kind, bool(getattr(module, "proj_size", 0)), ragged, *where, *given)
+    dtypes: Dtypes | None = _asked(kind, bool(getattr(module, "proj_size", 0)), packed, *where, *given)
     if dtypes is None:
         return found
     return tuple(part.to(dtype) for part, dtype in zip(found, dtypes, strict=True))
@@ -42,7 +43,7 @@ def as_plain(module: nn.Module, rows: Tensor, hx: Any, found: State, ragged: boo
 def _asked(
     kind: type[nn.Module],
     projected: bool,
-    ragged: bool,
+    packed: Packed,
     device: str,
     target: torch.dtype,
     weight: torch.dtype,
@@ -54,7 +55,7 @@ def _asked(
     module = kind(1, 2, device="meta", dtype=weight, **size).to_empty(device=device)  # draws no random numbers
     batch = () if isinstance(module, nn.RNNCellBase) else (1,)
     x: Any = torch.zeros(*batch, 2, 1, dtype=input, device=device)
-    x = pack_sequence([x[0], x[0, :1]]) if ragged else x
+    x = pack_sequence([x[0], x[0, :1] if packed == "ragged" else x[0]]) if packed else x
     hx: Any = None
     if state is not None:
         units = [1 if projected else 2, 2]

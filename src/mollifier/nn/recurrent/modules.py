@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
 from mollifier.functional import Gate
-from mollifier.nn.recurrent._autocast import as_plain
+from mollifier.nn.recurrent._autocast import Packed, as_plain
 from mollifier.nn.recurrent._layer import Built, LayerMollifier, RecurrentMollifier
 from mollifier.nn.recurrent._run import run
 from mollifier.nn.recurrent._sequence import read, write
@@ -40,7 +40,10 @@ class RecurrentForward(nn.RNNBase):
             return (output._replace(data=first) if isinstance(output, PackedSequence) else first), state
         sequence = read(self, input, hx, super().forward)
         rows, state = run(self, added, sequence)
-        rows, *rest = as_plain(self, sequence.rows, hx, (rows, *state), sequence.sizes[-1] < sequence.sizes[0])
+        packed: Packed = (
+            "" if sequence.packed is None else "ragged" if sequence.sizes[-1] < sequence.sizes[0] else "even"
+        )
+        rows, *rest = as_plain(self, sequence.rows, hx, (rows, *state), packed)
         return write(self, sequence, rows, tuple(rest))
 
 
