@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -86,8 +87,10 @@ class Records:
                 self._board.add_scalar(f"level/{number}", level, update)
 
     def close(self) -> None:
+        """Close the files. Every row was flushed when it was written; one that could not be, on a full disk, has been told of then."""
         for file in self._files:
-            file.close()
+            with contextlib.suppress(OSError):
+                file.close()
         for logger in self._loggers:
             logger.close()
         if self._board is not None:

@@ -63,3 +63,13 @@ def test_runs_are_found_wherever_they_are(tmp_path: Path) -> None:
 def test_a_folder_without_a_run_says_so(tmp_path: Path) -> None:
     with pytest.raises(LabError, match=r"no run here \(config.json is missing\); start one with mollifier train"):
         RunFolder(tmp_path).config()
+
+
+def test_a_row_that_a_full_disk_refuses_is_told_of_once(tmp_path: Path) -> None:
+    records = Records(tmp_path, None, tensorboard=False, update=0)
+    records._files[0].close()
+    records._files[0] = Path("/dev/full").open("ab")  # noqa: SIM115  closed below
+    with pytest.raises(OSError, match="No space"):
+        records.write({"update": 0}, 0.0)
+    records.close()  # the row is still in the buffer, and cannot be written now either
+    assert all(file.closed for file in records._files)
