@@ -126,6 +126,8 @@ def execute(name: str) -> dict[str, str]:
     notebook.cells[0].source = heading(name, row)
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # clock times: another file at every run
+        if cell.cell_type == "code":  # without the warnings of packages, which name the machine's folders
+            cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]
     nbformat.write(notebook, HERE / f"{name}.ipynb")
     return row
 
