@@ -58,5 +58,6 @@ def test_the_default_trains_without_the_copy(seed: int) -> None:
 
 
 def test_the_odds_explode_there() -> None:
-    # by chance: with the draws of the reference one of two seeds stays finite
-    assert max(max(losses(RecurrentOptions(copy=False, push="odds"), seed)) for seed in (0, 1)) > 1e10
+    # with native draws every one of these seeds explodes; with those of the reference, seed 0 stays below 10
+    highest = [max(losses(RecurrentOptions(copy=False, push="odds"), seed)) for seed in range(4)]
+    assert sum(loss > 1e10 for loss in highest) >= 3
