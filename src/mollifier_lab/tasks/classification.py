@@ -26,6 +26,8 @@ class Classification(Task[S]):
     inputs: ClassVar[int]
     outputs: ClassVar[int] = 1
     loss_name: ClassVar[str] = "loss"
+    sparse: ClassVar[bool] = False
+    """Are nearly all inputs zero?"""
     chunk: ClassVar[int] = 5_000
     """Samples that are evaluated at once."""
     sets: dict[str, Pair]
@@ -43,6 +45,7 @@ class Classification(Task[S]):
         method, given = self.config.spec, self.settings
         options: dict[str, Any] = {name: getattr(given, name) for name in ("width", "depth", "activation", "gain")}
         options |= {"survival": given.survival, "dropout": given.dropout, "per_sample": method.per_sample}
+        options["sparse"] = self.sparse
         return mlp(self.width_of_inputs(), self.outputs, architecture=method.architecture, **options)
 
     def width_of_inputs(self) -> int:
