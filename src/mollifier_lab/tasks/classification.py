@@ -26,6 +26,8 @@ class Classification(Task[S]):
     inputs: ClassVar[int]
     outputs: ClassVar[int] = 1
     loss_name: ClassVar[str] = "loss"
+    sparse: ClassVar[bool] = False
+    """Are nearly all inputs zero?"""
     chunk: ClassVar[int] = 5_000
     """Samples that are evaluated at once."""
     sets: dict[str, Pair]
@@ -41,7 +43,7 @@ class Classification(Task[S]):
 
     def model(self) -> nn.Module:
         options = {name: getattr(self.settings, name) for name in ("width", "depth", "activation", "gain")}
-        return mlp(self.width_of_inputs(), self.outputs, **options, **self.architecture())
+        return mlp(self.width_of_inputs(), self.outputs, sparse=self.sparse, **options, **self.architecture())
 
     def width_of_inputs(self) -> int:
         """Units of the network's input."""
