@@ -113,6 +113,7 @@ def test_at_the_critical_gain_a_small_signal_keeps_its_length_through_fifty_laye
     model = mlp(100, 1, width=100, depth=50)
     body = nn.Sequential(*(each for layer in hidden_layers(model) for each in (layer, activation)))
 
+    @torch.no_grad()
     def passed(gain: float) -> float:
         orthogonal(model, gain * critical_gain(activation))
         centre(model, activation)
