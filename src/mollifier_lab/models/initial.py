@@ -64,8 +64,9 @@ def critical_gain(activation: nn.Module) -> float:
     It is one over the root mean square of the slopes just below and just above 0 (dynamical isometry, Pennington et al. 2017). With a sigmoid
     it takes `centre`, too: else the signal is not around 0.
     """
-    near = torch.tensor([-1e-3, 1e-3], dtype=torch.float64, requires_grad=True)
-    (slopes,) = torch.autograd.grad(activation(near).sum(), near)
+    with torch.enable_grad():
+        near = torch.tensor([-1e-3, 1e-3], dtype=torch.float64, requires_grad=True)
+        (slopes,) = torch.autograd.grad(activation(near).sum(), near)
     return round(float(slopes.square().mean() ** -0.5), 4)
 
 

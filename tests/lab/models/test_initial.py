@@ -112,10 +112,11 @@ def test_at_the_critical_gain_a_small_signal_keeps_its_length_through_fifty_laye
     x = 0.02 * torch.randn(64, 100)
     model = mlp(100, 1, width=100, depth=50)
     body = nn.Sequential(*(each for layer in hidden_layers(model) for each in (layer, activation)))
+    critical = critical_gain(activation)
 
     @torch.no_grad()
     def passed(gain: float) -> float:
-        orthogonal(model, gain * critical_gain(activation))
+        orthogonal(model, gain * critical)
         centre(model, activation)
         return float((body(x) - activation(torch.zeros(()))).norm() / x.norm())
 
