@@ -47,6 +47,10 @@ class Mnist(Settings, curve="valid_error", headline="test_error", target=0.1, ch
         """
         return f"MNIST, {self.depth}×{self.width} {self.activation} MLP"
 
+    def network_size(self) -> tuple[int, int]:
+        """Return the layers, and the weights of the hidden ones."""
+        return self.depth, self.width * (784 + (self.depth - 1) * self.width)
+
     def checks(self) -> list[tuple[str, str, bool]]:
         return [
             *((name, "a whole number >= 1", getattr(self, name) >= 1) for name in ("width", "depth")),
