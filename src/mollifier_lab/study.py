@@ -29,6 +29,7 @@ from mollifier_lab.job import Job, Outcome, different
 from mollifier_lab.json_files import read_object
 from mollifier_lab.overview import Overview
 from mollifier_lab.pool import Pool
+from mollifier_lab.progress import print_line
 from mollifier_lab.report.formats import show_metric, show_seconds, show_unfinished, title
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.tuned import Tuned
@@ -211,17 +212,18 @@ def run_missing(pool: Pool, jobs: Sequence[Job], line: Callable[[Outcome], str])
         console.print(f"{done} of {len(jobs)} runs are done already", highlight=False)
     overview = Overview(console, missing, done, pool.workers)
     with contextlib.ExitStack() as stack:
-        if pool.show and not pool.alone and console.is_terminal and missing:  # a run alone has a bar of its own
+        bar = pool.show and not pool.alone and console.is_terminal and bool(missing)  # a run alone has a bar of its own
+        if bar:
             stack.enter_context(overview)
         for outcome in pool.run(missing):
             done += 1
             overview.ended(outcome)
             text = line(outcome)
-            left = overview.left() if pool.show and done < len(jobs) else None
+            left = overview.left() if pool.show and not bar and done < len(jobs) else None  # the bar says it, too
             if left is not None and left >= 1:
                 text += f"; about {show_seconds(left)} left"
             if pool.show or outcome.status == "failed":
-                console.print(f"{done}/{len(jobs)}  {text}", markup=False, highlight=False, soft_wrap=True)
+                print_line(console, f"{done}/{len(jobs)}  {text}")
 
 
 def describe(outcome: Outcome, name: str = "", metric: str = "") -> str:

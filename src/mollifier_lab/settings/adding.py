@@ -35,6 +35,10 @@ class Adding(RecurrentSettings, curve="valid_loss", headline="test_loss", target
     updates: int = 5000
     evaluate_every: int = 500
 
+    def network_size(self) -> tuple[int, int]:
+        """Return the layers, and the recurrent weights."""
+        return 1, {"rnn": 1, "gru": 3, "lstm": 4}[self.cell] * self.width**2
+
     def checks(self) -> list[tuple[str, str, bool]]:
         return [
             *super().checks(),

@@ -176,6 +176,10 @@ class Settings:
         """Say what these settings run, in a line; `summary` is of the task's defaults."""
         return self.summary
 
+    def network_size(self) -> tuple[int, int]:
+        """Return about how many layers and weights the network has at least; zeros where that is not known."""
+        return 0, 0
+
     def checks(self) -> list[tuple[str, str, bool]]:
         """A task's own checks: name, what is expected, whether it holds."""
         return []

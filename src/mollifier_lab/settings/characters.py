@@ -58,6 +58,10 @@ class Characters(RecurrentSettings, curve="valid_loss", headline="test_loss", ta
         words = f", {self.words:,} words" if self.words else ""
         return f"characters to word vectors, bidirectional LSTM and {self.depth}-layer tanh MLP × {self.width}{words}"
 
+    def network_size(self) -> tuple[int, int]:
+        """Return the layers, and the weights of the LSTM and of the MLP's hidden layers."""
+        return self.depth + 1, self.width**2 * (self.depth + 9)
+
     def checks(self) -> list[tuple[str, str, bool]]:
         names = ("valid", "embedding", "width", "depth", "longest")
         found = [(name, "a whole number >= 1", getattr(self, name) >= 1) for name in names]

@@ -53,6 +53,10 @@ class Cifar10(Settings, curve="valid_error", headline="test_error", target=0.2, 
         """
         return f"CIFAR-10, ResNet-{self.depth} from {self.width} channels, {self.train:,} training images"
 
+    def network_size(self) -> tuple[int, int]:
+        """Return the layers, and the weights of the convolutions."""
+        return self.depth, 50 * (self.depth - 2) * self.width**2
+
     def checks(self) -> list[tuple[str, str, bool]]:
         return [
             ("width", "a whole number >= 1", self.width >= 1),

@@ -57,6 +57,10 @@ class Parity(Settings, curve="train_nll", headline="train_nll", target=0.2, chan
         bits = f"up to {self.bits}" if self.kind == "variable" else str(self.bits)
         return f"{bits}-bit parity{kind}, {self.depth}×{self.width} {self.activation} MLP"
 
+    def network_size(self) -> tuple[int, int]:
+        """Return the layers, and the weights of the hidden ones."""
+        return self.depth, self.width * (self.bits + (self.depth - 1) * self.width)
+
     def checks(self) -> list[tuple[str, str, bool]]:
         names = ("bits", "samples", "width", "depth")
         found = [(name, "a whole number >= 1", getattr(self, name) >= 1) for name in names]

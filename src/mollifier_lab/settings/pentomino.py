@@ -50,6 +50,10 @@ class Pentomino(Settings, curve="valid_error", headline="test_error", target=0.3
         images = f"{self.train // 1000}k" if self.train % 1000 == 0 else f"{self.train:,}"
         return f"Pentomino {images}, {self.depth}×{self.width} {self.activation} MLP"
 
+    def network_size(self) -> tuple[int, int]:
+        """Return the layers, and the weights of the hidden ones."""
+        return self.depth, self.width * (4096 + (self.depth - 1) * self.width)
+
     def checks(self) -> list[tuple[str, str, bool]]:
         found = [(name, "a whole number >= 1", getattr(self, name) >= 1) for name in ("width", "depth")]
         return [*found, ("train", "a whole number from 1 to 80000", 1 <= self.train <= 80_000)]

@@ -69,6 +69,10 @@ class Ptb(RecurrentSettings, curve="valid_perplexity", headline="test_perplexity
         words = f", {self.tokens:,} words of training text" if self.tokens else ""
         return f"Penn Treebank word by word, {self.layers} LSTM layer{'' if self.layers == 1 else 's'} × {self.width}{words}"
 
+    def network_size(self) -> tuple[int, int]:
+        """Return the layers, and the weights of the recurrent ones."""
+        return self.layers, 8 * self.layers * self.width**2
+
     def checks(self) -> list[tuple[str, str, bool]]:
         names = ("layers", "width", "steps")
         return [
