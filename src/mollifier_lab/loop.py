@@ -222,7 +222,8 @@ class Loop:
             row |= {"train_loss": finite(loss), "lr": self.lr}
             self.divergence = describe_divergence(loss, self.first_loss, self.update)
         if self.annealer is not None:
-            row |= {"levels": self.annealer.levels, "loss_average": finite(self.annealer.loss_average)}
+            row["levels"] = [float(f"{level:.4g}") for level in self.annealer.levels]  # all that a curve shows of them
+            row["loss_average"] = finite(self.annealer.loss_average)
         self.progress.busy("evaluating")
         row |= self._measure(self.model, self.task.splits)
         if self.settings.v == "valid":
