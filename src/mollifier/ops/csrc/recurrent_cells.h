@@ -58,18 +58,18 @@ struct Row {
 
 template <class T> T* from(T* data, int first) { return data ? data + first : nullptr; }
 
-// What a gate is held at, its inverse, and whether it is there already: expected values at level 1.
-template <class T> struct Target { T gamma, aim; bool held; };
+// What a gate is pulled to: the inverse of its target. It is live * itself + held: itself, or, of expected values at level 1, the target.
+template <class T> struct Target { T aim, live, held; };
 
 template <bool hard, class T>
 inline Slope<T> gate(T z, T weight, const Target<T>& to) {
   const T at = z + weight * (to.aim - z), rest = T(1) - weight;
   if (hard) {
     const T line = T(0.25) * at + T(0.5);
-    return {to.held ? to.gamma : clamp(line, T(0), T(1)), (line >= T(0)) & (line <= T(1)) ? T(0.25) * rest : T(0)};
+    return {to.live * clamp(line, T(0), T(1)) + to.held, (line >= T(0)) & (line <= T(1)) ? T(0.25) * rest : T(0)};
   }
   const Slope<T> s = sigmoid_both(at);
-  return {to.held ? to.gamma : s.value, s.slope * rest};
+  return {to.live * s.value + to.held, s.slope * rest};
 }
 
 // psi of the tanh, whose tangent is x itself.
@@ -83,9 +83,8 @@ inline Psi<T> candidate(T x, T a, T quarter_xi, T extra) {
 template <bool hard, class T>
 Target<T> target_of(const Options& o, T gamma) {
   const bool held = o.gates && o.expected && o.level >= 1.0;
-  if (hard) return {gamma, T(4) * (gamma - T(0.5)), held};
   const T g = clamp(gamma, T(1e-4), T(1.0 - 1e-4));  // rounded as the reference rounds it
-  return {gamma, std::log(g / (T(1) - g)), held};
+  return {hard ? T(4) * (gamma - T(0.5)) : std::log(g / (T(1) - g)), T(held ? 0 : 1), held ? gamma : T(0)};
 }
 
 template <class T> Push<T> push_of(const Options& o) { return push_of<T>(Activation{TANH, 1.0, 0.0, 0.0, 0.0}, o.level, o.c, o.odds, o.expected); }
