@@ -99,7 +99,7 @@ Numbers results(int threads) {
   }
   for (int parts : {4, 3}) {  // LSTM, GRU
     const int64_t sizes[] = {20, 20, 13, 2}, rows = 55, batch = 20, in = 37, h = 150, wide = parts * h;
-    const Options o{false, true, true, false, 4, batch, int(in), int(h), 0.5, 20, false, nullptr};
+    const Options o{false, true, true, false, 4, batch, int(in), int(h), 0.5, 20, false, nullptr, true};
     for (int directions : {1, 2}) {
       std::vector<Numbers> made;
       const Numbers x = draw(rows * in);
@@ -109,7 +109,7 @@ Numbers results(int threads) {
       for (int reverse = 0; reverse < directions; ++reverse) {
         Direction one{reverse == 1, true, reverse == 0, 0, 3, 5, 0.5, 7, 8, x.data(), given(wide * in), given(wide * h), given(wide), given(wide), given(2 * h), given(batch * h)};
         one.c0 = parts == 4 ? given(batch * h) : nullptr;
-        one.z = empty(rows * wide), one.kept = empty(rows * wide), one.out = empty(rows * h), one.cell = empty(rows * h), one.mixed = empty(rows * h);
+        one.z = empty(rows * wide), one.kept = empty(rows * wide), one.out = empty(rows * h), one.mixed = empty(rows * h);
         one.final_h = empty(batch * h), one.final_c = empty(batch * h);
         one.grad_out = given(rows * h), one.grad_final_h = given(batch * h), one.grad_final_c = given(batch * h);
         one.grad_z = empty(rows * wide), one.grad_hh = empty(rows * wide), one.grad_x = empty(rows * in);

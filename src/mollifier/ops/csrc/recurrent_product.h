@@ -114,14 +114,16 @@ void pack_transposed(const T* w, int width, int depth, T* out) {
     for (int l = j < whole ? deep : 0; l < depth; ++l) out[l * W + j] = w[int64_t(j) * depth + l];
 }
 
-// A panel of a matrix whose rows are where `row` says.
+// The panels of a matrix whose rows are where `row` says; each row is read in order.
 template <class T, class Row>
-void pack(const Row& row, int first_column, int width, int depth, T* out) {
+void pack(const Row& row, int columns, int depth, T* out) {
   constexpr int W = WIDTH<T>;
-  for (int l = 0; l < depth; ++l, out += W) {
-    const T* from = row(l) + first_column;
-    if (width == W) std::memcpy(out, from, W * sizeof(T));  // of a fixed size: no call
-    else std::fill(std::copy_n(from, width, out), out + W, T(0));
+  for (int l = 0; l < depth; ++l) {
+    const T* from = row(l);
+    T* to = out + int64_t(l) * W;
+    int j = 0;
+    for (; j + W <= columns; j += W, to += int64_t(depth) * W) std::memcpy(to, from + j, W * sizeof(T));  // of a fixed size: no call
+    if (j < columns) std::fill(std::copy(from + j, from + columns, to), to + W, T(0));
   }
 }
 
@@ -140,9 +142,10 @@ void transposed_products(int first, int last, int64_t depth, const T* a, int64_t
   for (int64_t l = 0; l < depth; l += most) {
     const int deep = int(std::min(most, depth - l));
     T* b = packed;
-    for (const auto& right : rights)
-      for (int j = 0; j < right.n; j += W, b += int64_t(deep) * W)
-        pack<T>([&](int m) { return right.rows[l + m]; }, j, std::min(W, right.n - j), deep, b);
+    for (const auto& right : rights) {
+      pack<T>([&](int m) { return right.rows[l + m]; }, right.n, deep, b);
+      b += int64_t(pieces(right.n, W)) * deep * W;
+    }
     for (int i = first; i < last; i += STRETCH) {
       const int end = std::min(i + STRETCH, last);
       for (int m = 0; m < deep; ++m) {
