@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import tyro
 from tyro.conf import arg
 
-from mollifier_lab import notes, seal
+from mollifier_lab import loggers, notes, seal
 from mollifier_lab.commands.dry import tell
 from mollifier_lab.commands.imported import Imports
 from mollifier_lab.commands.names import run_folder
@@ -30,10 +31,11 @@ from mollifier_lab.commands.options import (
 )
 from mollifier_lab.commands.screen import result_line, say, tell_end
 from mollifier_lab.commands.start import Start
-from mollifier_lab.errors import LabError
+from mollifier_lab.errors import Busy, LabError
+from mollifier_lab.files import leaving_nothing
 from mollifier_lab.hardware import Hardware, resume_command
 from mollifier_lab.ranks import rank
-from mollifier_lab.runs import RunFolder
+from mollifier_lab.runs import PREPARED, RunFolder
 from mollifier_lab.settings import TASKS, RunConfig
 
 S = TypeVar("S")
@@ -112,6 +114,7 @@ class Train(Generic[S]):
         config = self.run_config()
         out = self.out or run_folder(config)
         if self.dry_run:
+            loggers.check(self.hardware.logger)
             return tell([(config, out)])
         if found := _done_already(RunFolder(out), config, resume_command(out, self.data, self.hardware)):
             say(f"done already: {result_line(self.task, found, out)}")
@@ -119,9 +122,10 @@ class Train(Generic[S]):
 
         from mollifier_lab import engine
 
-        if rank() == 0:
-            notes.add(out, self.tags, self.note)
-        result = engine.train(config, out, data=self.data, hardware=self.hardware, show=not self.quiet, warn=True)
+        with leaving_nothing(out, PREPARED, Busy) if rank() == 0 else contextlib.nullcontext():
+            if rank() == 0:
+                notes.add(out, self.tags, self.note)
+            result = engine.train(config, out, data=self.data, hardware=self.hardware, show=not self.quiet, warn=True)
         tell_end(self.task, result, out)
         return 0
 
