@@ -94,7 +94,7 @@ sanitize: $(VENV)/.ready
 	ASAN_OPTIONS=detect_leaks=0 MOLLIFIER_LIBRARY=build/sanitized/default.so $(TEST_ENV) \
 	$(BIN)/python -m pytest -q -p no:cacheprovider tests/ops --deselect tests/ops/test_build.py --deselect tests/ops/test_backend.py
 
-# Sizes whose products do not fit into 32 bits; takes up to 4 GiB of memory.
+# Sizes whose products do not fit into 32 bits; takes up to 9 GiB of memory.
 test-large: $(VENV)/.ready
 	$(BIN)/python -m tests.ops.large
 

@@ -94,8 +94,9 @@ def test_torch_finds_nothing_wrong_with_the_backwards():
         a.detach(),
         [z, kept, plain],
     )
-    settings = (levels, torch.tensor([5, 6]), [4, 3, 2], True, False, True, False, False, True)
-    torch.library.opcheck(OPERATORS.recurrent_backward.default, (*given, *settings))
+    settings = (levels, torch.tensor([5, 6]), [4, 3, 2], True, False, True, False, False)
+    for by_x, by_states in ((True, True), (True, False), (False, True)):
+        torch.library.opcheck(OPERATORS.recurrent_backward.default, (*given, *settings, by_x, by_states))
 
 
 @pytest.mark.parametrize("call", ["unit", "unit, channels", "unit, expected", "copy", "chain", "chain, expected"])

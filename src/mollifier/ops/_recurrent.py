@@ -26,10 +26,11 @@ define(
     "bool keep) -> Tensor[]"
 )
 # grads: of outputs and final states, of those for which `which` says so. kept: of each direction the two tensors and the output before the copy.
-# Returns x's, if it is wanted; of each direction those of its states and weights; and a's.
+# Returns x's, if it is wanted; of each direction those of its states, if they are, and of its weights; and a's.
 define(
     "recurrent_backward(Tensor[] grads, int[] which, Tensor x, Tensor[] states, Tensor[] weights, Tensor? a, Tensor[] kept, "
-    "Tensor levels, Tensor seeds, int[] sizes, bool lstm, bool hard, bool gates, bool expected, bool reverse, bool by_x) -> Tensor[]"
+    "Tensor levels, Tensor seeds, int[] sizes, bool lstm, bool hard, bool gates, bool expected, bool reverse, bool by_x, "
+    "bool by_states) -> Tensor[]"
 )
 _forward, _backward = OPERATORS.recurrent.default, OPERATORS.recurrent_backward.default
 
@@ -146,16 +147,17 @@ class _Layer(torch.autograd.Function):
             found = _forward(x, states, weights, a, *rest, True)
         directions, parts = count // (1 + lstm), 2 + lstm
         each = len(found) // directions
-        outputs, kept = [], []
+        aside, kept = [found[-1]], []
         for k in range(0, directions * each, each):
-            outputs += found[k : k + parts]
+            aside += found[k + parts : k + each]
             kept += [*found[k + parts : k + parts + 2], found[k + parts + 2] if copies else found[k]]
         ctx.save_for_backward(x, a, seeds, found[-1], *tensors, *kept)
         ctx.rest = count, len(tensors), sizes, lstm, hard, gates, expected, reverse
         # what draws nothing can be differentiated again; level and time may have changed by then
-        again = rest, *(None if each is None else each.clone() for each in (level, time))
-        ctx.again = again if expected or level is None else None
-        ctx.mark_non_differentiable(*(each for each in found if all(each is not output for output in outputs)))
+        ctx.again = None
+        if expected or level is None:
+            ctx.again = rest, *(None if each is None else each.clone() for each in (level, time))
+        ctx.mark_non_differentiable(*aside)
         return tuple(found)
 
     @staticmethod
@@ -171,14 +173,14 @@ class _Layer(torch.autograd.Function):
         each, parts = len(grads) // directions, 2 + lstm
         above = [grad for k in range(directions) for grad in grads[k * each : k * each + parts]]
         given = [grad for grad in above if grad is not None]
-        by_x = ctx.needs_input_grad[2]
-        which, settings = [grad is not None for grad in above], (lstm, hard, gates, expected, reverse, by_x)
+        by_x, by_states = ctx.needs_input_grad[2], any(ctx.needs_input_grad[4 : 4 + count])
+        which, settings = [grad is not None for grad in above], (lstm, hard, gates, expected, reverse, by_x, by_states)
         found = iter(_backward(given, which, x, states, weights, a, kept, levels, seeds, sizes, *settings))
         grad_x = next(found) if by_x else None
-        of_states: list[Tensor] = []
+        of_states: list[Tensor | None] = []
         of_weights: list[Tensor] = []
         for _ in range(directions):
-            of_states += [next(found) for _ in range(1 + lstm)]
+            of_states += [next(found) if by_states else None for _ in range(1 + lstm)]
             of_weights += [next(found) for _ in range(len(weights) // directions)]
         return None, None, grad_x, None if a is None else next(found), *of_states, *of_weights
 
@@ -233,11 +235,11 @@ def _fake(
 def _fake_backward(
     grads: Any, which: Any, x: Tensor, states: list[Tensor], weights: list[Tensor], a: Tensor | None, *rest: Any
 ) -> list[Tensor]:
-    lstm, by_x = rest[4], rest[-1]
+    lstm, (by_x, by_states) = rest[4], rest[-2:]
     found = [torch.empty_like(x, memory_format=torch.contiguous_format)] if by_x else []
     directions = len(states) // (1 + lstm)
     for k in range(directions):
-        mine = states[k * (1 + lstm) : (k + 1) * (1 + lstm)]
+        mine = states[k * (1 + lstm) : (k + 1) * (1 + lstm)] if by_states else []
         own = weights[k * len(weights) // directions : (k + 1) * len(weights) // directions]
         found += [torch.empty_like(each, memory_format=torch.contiguous_format) for each in (*mine, *own)]
     return found if a is None else [*found, torch.empty_like(a, memory_format=torch.contiguous_format)]

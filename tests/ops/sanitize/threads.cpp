@@ -28,7 +28,6 @@ void GOMP_parallel(void (*body)(void*), void* data, unsigned threads, unsigned) 
 }
 void GOMP_barrier() { pthread_barrier_wait(meeting); }
 
-using Direction = mollifier::Direction<float>;
 using namespace mollifier;
 
 // Column-major, as Fortran has it.
@@ -81,7 +80,7 @@ Numbers results(int threads) {
       for (int64_t size : {in * out, out, out}) tensors.push_back(draw(size));
       for (int64_t size : {in * out, out, out}) tensors.push_back(Numbers(size));
       const double level = i == 0 ? 0.8 : i == 1 ? 0.5 : 1.0;
-      links.push_back({nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, in, out, out, act, level, level, 20, false, false, uint64_t(7 + i)});
+      links.push_back({nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, in, out, out, act, level, level, 20, false, false, uint64_t(7 + i)});
     }
     for (int i = 0; i < 3; ++i) {
       Link<float>& l = links[i];
@@ -90,7 +89,7 @@ Numbers results(int threads) {
     }
     const Numbers x = draw(rows * 33), grad = draw(rows * 61);
     Chain<float> chain{gemm, links.data(), 3, rows, false, threads};
-    Numbers out(rows * 61), gx(rows * 33), kept(chain.kept_size(true)), scratch(3 * chain.room());
+    Numbers out(rows * 61), gx(rows * 33), kept(chain.kept_size(true)), scratch(4 * chain.room());
     chain.forward(x.data(), kept.data(), true, scratch.data(), out.data());
     chain.backward(x.data(), kept.data(), grad.data(), scratch.data(), gx.data());
     keep(out), keep(gx);
@@ -99,17 +98,17 @@ Numbers results(int threads) {
   }
   for (int parts : {4, 3}) {  // LSTM, GRU
     const int64_t sizes[] = {20, 20, 13, 2}, rows = 55, batch = 20, in = 37, h = 150, wide = parts * h;
-    const Options o{false, true, true, false, 4, batch, int(in), int(h), 0.5, 20, false, nullptr};
+    const Options o{false, true, true, false, 4, batch, int(in), int(h), 0.5, 20, false, nullptr, true};
     for (int directions : {1, 2}) {
       std::vector<Numbers> made;
       const Numbers x = draw(rows * in);
       const auto given = [&](int64_t size) { return made.push_back(draw(size)), made.back().data(); };
       const auto empty = [&](int64_t size) { return made.push_back(Numbers(size)), made.back().data(); };
-      std::vector<Direction> d;
+      std::vector<Direction<float>> d;
       for (int reverse = 0; reverse < directions; ++reverse) {
-        Direction one{reverse == 1, true, reverse == 0, 0, 3, 5, 0.5, 7, 8, x.data(), given(wide * in), given(wide * h), given(wide), given(wide), given(2 * h), given(batch * h)};
+        Direction<float> one{reverse == 1, true, reverse == 0, 0, 3, 5, 0.5, 7, 8, x.data(), given(wide * in), given(wide * h), given(wide), given(wide), given(2 * h), given(batch * h)};
         one.c0 = parts == 4 ? given(batch * h) : nullptr;
-        one.z = empty(rows * wide), one.kept = empty(rows * wide), one.out = empty(rows * h), one.cell = empty(rows * h), one.mixed = empty(rows * h);
+        one.z = empty(rows * wide), one.kept = empty(rows * wide), one.out = empty(rows * h), one.mixed = empty(rows * h);
         one.final_h = empty(batch * h), one.final_c = empty(batch * h);
         one.grad_out = given(rows * h), one.grad_final_h = given(batch * h), one.grad_final_c = given(batch * h);
         one.grad_z = empty(rows * wide), one.grad_hh = empty(rows * wide), one.grad_x = empty(rows * in);

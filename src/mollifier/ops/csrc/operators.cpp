@@ -280,7 +280,7 @@ void recurrent_op(Value* stack, uint64_t, uint64_t) {
   const int64_t cap = given.integer();
   const bool keep = given.flag();
   const size_t directions = states.size() / (lstm ? 2 : 1);
-  std::vector<Tensor> found, cells;
+  std::vector<Tensor> found;
   by_width(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     Layer<T> layer(x, states, weights, a, directions, lstm, reverse, sizes);
@@ -306,7 +306,7 @@ void recurrent_op(Value* stack, uint64_t, uint64_t) {
       }
       T* y = room(found, tall);
       d.final_h = room(found, state);
-      if (lstm) d.final_c = room(found, state), d.cell = room(cells, tall);
+      if (lstm) d.final_c = room(found, state);
       d.z = room(found, {rows, wide});
       d.kept = room(found, {keep ? rows : o.batch, wide});
       d.out = d.copies ? room(found, tall) : y;
@@ -319,7 +319,8 @@ void recurrent_op(Value* stack, uint64_t, uint64_t) {
 }
 
 // which: for each output of each direction, in their order, is its gradient among those given? kept: for each direction z, kept and the
-// output before a copy. Gives back x's gradient, if it is wanted; for each direction those of its states and weights; a's, if there is one.
+// output before a copy. Gives back x's gradient, if it is wanted; for each direction those of its states, if they are, and of its weights; a's, if
+// there is one.
 void recurrent_backward_op(Value* stack, uint64_t, uint64_t) {
   Arguments given(stack);
   const std::vector<Tensor> grads = in_memory_order(given.tensors());
@@ -330,14 +331,15 @@ void recurrent_backward_op(Value* stack, uint64_t, uint64_t) {
   const std::vector<Tensor> kept = given.tensors();
   const Tensor head = given.tensor(), seeds = given.tensor();
   const std::vector<int64_t> sizes = given.integers();
-  const bool lstm = given.flag(), hard = given.flag(), gates = given.flag(), expected = given.flag(), reverse = given.flag(), by_x = given.flag();
+  const bool lstm = given.flag(), hard = given.flag(), gates = given.flag(), expected = given.flag(), reverse = given.flag();
+  const bool by_x = given.flag(), by_states = given.flag();
   const size_t parts = lstm ? 2 : 1, directions = states.size() / parts, each = weights.size() / directions;
   std::vector<Tensor> found, spare;
   by_width(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     Layer<T> layer(x, states, weights, a, directions, lstm, reverse, sizes);
     Options& o = layer.o;
-    o.hard = hard, o.gates = gates, o.expected = expected;
+    o.hard = hard, o.gates = gates, o.expected = expected, o.by_states = by_states;
     const auto room = [&](std::vector<Tensor>& place, const std::vector<int64_t>& shape) {
       place.push_back(empty(shape, x.dtype()));
       return place.back().data<T>();
@@ -368,7 +370,8 @@ void recurrent_backward_op(Value* stack, uint64_t, uint64_t) {
       }
       d.grad_z = room(spare, wide), d.grad_hh = lstm ? nullptr : room(spare, wide);
       if (by_x) d.grad_x = k ? room(spare, x.shape()) : found[0].data<T>();
-      d.grad_h = room(found, state), d.grad_c = lstm ? room(found, state) : nullptr;
+      std::vector<Tensor>& before = by_states ? found : spare;
+      d.grad_h = room(before, state), d.grad_c = lstm ? room(before, state) : nullptr;
       d.grad_w_ih = room(found, weights[k * each].shape()), d.grad_w_hh = room(found, weights[k * each + 1].shape());
       std::vector<Tensor>& biases = each == 4 ? found : spare;
       d.grad_b_ih = room(biases, {wide[1]}), d.grad_b_hh = room(biases, {wide[1]});

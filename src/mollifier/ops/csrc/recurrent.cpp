@@ -66,7 +66,7 @@ struct Layer {
   }
   void step_backward() const {
     const T* grad_hh = c.sum ? d.grad_z : d.grad_hh;
-    product("N", "N", h, rows, wide, d.w_hh, h, grad_hh, wide, T(1), d.grad_h);
+    if (o.by_states) product("N", "N", h, rows, wide, d.w_hh, h, grad_hh, wide, T(1), d.grad_h);
     if (d.grad_x) product("N", "N", o.inputs, rows, wide, d.w_ih, o.inputs, d.grad_z, wide, d.copies ? T(1) : T(0), d.grad_x);
     product("N", "T", o.inputs, wide, rows, d.x, o.inputs, d.grad_z, wide, T(0), d.grad_w_ih);
     product("N", "T", h, wide, rows, d.h0, h, grad_hh, wide, T(0), d.grad_w_hh);
@@ -91,6 +91,7 @@ struct Layer {
 
     pack_parts(d.w_hh, h, weights);
     std::vector<float> xi(size_t(c.gates + c.activations) * BLOCK * W, o.expected ? 1.0f : 0.0f);
+    const bool idle = c.sum && std::all_of(d.h0, d.h0 + o.batch * h, [](T v) { return v == T(0); });  // a sequence begins with nothing
     for (int64_t number = 0; number < o.steps; ++number) {
       const int64_t t = steps.at(number);
       const int64_t going = steps.going(t);
@@ -99,7 +100,7 @@ struct Layer {
           for (int q = 0; q < c.parts; ++q) {
             const T* w = packed(weights, p, q, h);
             if (going) recur(t, 0, going, state(d.out, d.h0, t, 0), p, q, w, recurrent_bias.data());
-            if (going < steps.size(t)) recur(t, going, steps.size(t), d.h0 + going * h, p, q, w, recurrent_bias.data());
+            if (going < steps.size(t) && !idle) recur(t, going, steps.size(t), d.h0 + going * h, p, q, w, recurrent_bias.data());
           }
         for (int64_t k = 0; k < steps.size(t); ++k) cell(t, k, b, xi.data());
       }
@@ -122,13 +123,10 @@ struct Layer {
     const int from = o.gates ? 0 : c.gates, to = o.activations ? c.gates + c.activations : c.gates;
     for (int part = from; part < to && !o.expected; ++part)
       normal_chunk(key, uint32_t((row * (c.gates + c.activations) + part) * h + first), count, xi + part * count);
-    const T* c_before = d.c0 ? state(d.cell, d.c0, t, k) : nullptr;
+    const T* c_before = steps.before(t, k) < 0 ? d.c0 + k * h : d.final_c + k * h;  // it goes on in place
     c.forward(o, d, {row, k, inverse_t(d, steps.position(t, k)), state(d.out, d.h0, t, k), c_before, first, count, xi, nullptr});
     if (d.copies) copy(row, first, count);
-    if (steps.ends(t, k)) {
-      std::copy_n(d.out + row * h + first, count, d.final_h + k * h + first);
-      if (d.c0) std::copy_n(d.cell + row * h + first, count, d.final_c + k * h + first);
-    }
+    if (steps.ends(t, k)) std::copy_n(d.out + row * h + first, count, d.final_h + k * h + first);
   }
 
   // Which units are copied, and how many of the block's units have one below.
@@ -139,15 +137,15 @@ struct Layer {
   void copy(int64_t row, int first, int count) const {
     uint32_t bits[BLOCK * W];
     T* to = d.mixed + row * h + first;
-    std::copy_n(d.out + row * h + first, count, to);
     if (o.expected) {
       const T p = T(d.copy_level);
+      std::copy_n(d.out + row * h + first, count, to);
       const int have = clamp(o.inputs - first, 0, count);
       mix_mean<false, T>(p, d.x + row * o.inputs + first, to, have);
       return scaled<T>(T(1) - p, d.out + row * h + first + have, to + have, count - have);
     }
     const int have = copied(row, first, count, bits), threshold = copy_threshold(d.copy_level);
-    mix<false, T>(bits, threshold, d.x + row * o.inputs + first, to, have);
+    choose<T>(bits, threshold, d.x + row * o.inputs + first, d.out + row * h + first, to, have);
     keep<T>(bits + have, threshold, d.out + row * h + first + have, to + have, count - have);
   }
   // The gradient that goes on to the cell; the rest goes to x.
@@ -185,20 +183,20 @@ struct Layer {
     const bool step = single();
     T* weights = workspace<T, 0>(step ? 0 : size_t(last_panel - first_panel) * wide * W);
     const auto packed = [&](int p) { return weights + int64_t(p - first_panel) * wide * W; };
-    for (int p = first_panel; p < last_panel && !step; ++p)
-      pack<T>([&](int l) { return d.w_hh + int64_t(l) * h; }, p * W, blocks.width(p), wide, packed(p));
+    if (!step) pack<T>([&](int l) { return d.w_hh + int64_t(l) * h + first; }, count, wide, weights);
     const T* grad_hh = c.sum ? d.grad_z : d.grad_hh;
     for (int64_t number = o.steps - 1; number >= 0; --number) {
       const int64_t t = steps.at(number);
-      for (int b = first_block; b < last_block; ++b)
-        for (int64_t k = 0; k < steps.size(t); ++k) {
+      for (int64_t k = 0; k < steps.size(t); ++k)  // row by row, as they lie in memory
+        for (int b = first_block; b < last_block; ++b) {
           const int64_t row = steps.first[t] + k;
           const int begin = blocks.unit(b), width = blocks.unit(b + 1) - begin;
           T up[BLOCK * W];
           c.backward(o, d, {row, k, T(1), nullptr, nullptr, begin, width, nullptr, copy_back(row, begin, width, up)});
         }
       me.meet();
-      for (int p = first_panel; p < last_panel && !step; ++p)
+      if (step || (!number && !o.by_states)) break;
+      for (int p = first_panel; p < last_panel; ++p)
         panel_product<T>(steps.size(t), blocks.width(p), wide, {grad_hh + steps.first[t] * wide, wide, 1}, packed(p), {d.grad_h + p * W, h},
                          d.grad_h + p * W, h);
     }
@@ -225,7 +223,7 @@ struct Layer {
     T* weights = workspace<T, 0>(size_t(last - first) * wide * W);
     const auto width = [&](int p) { return std::min(W, o.inputs - p * W); };
     const auto packed = [&](int p) { return weights + int64_t(p - first) * wide * W; };
-    for (int p = first; p < last; ++p) pack<T>([&](int l) { return d.w_ih + int64_t(l) * o.inputs; }, p * W, width(p), wide, packed(p));
+    pack<T>([&](int l) { return d.w_ih + int64_t(l) * o.inputs + first * W; }, std::min(last * W, o.inputs) - first * W, wide, weights);
     for (int64_t row = 0; row < rows; row += STRETCH)
       for (int p = first; p < last; ++p) {
         T* to = d.grad_x + row * o.inputs + p * W;

@@ -14,7 +14,7 @@ namespace mollifier {
 #endif
 
 // hard: hard-sigmoid gates. expected: is the noise its mean? gemm: torch's matrix product, for a single step, whose weights are not worth
-// packing; null if there is none.
+// packing; null if there is none. by_states: are the gradients of the initial states wanted?
 struct Options {
   bool hard, gates, activations, expected;
   int64_t steps, batch;
@@ -22,11 +22,12 @@ struct Options {
   double level, c;
   bool odds;
   void* gemm;
+  bool by_states;
 };
 
 // One direction of a layer: what it reads (b_ih, b_hh, a, grad_final_h and grad_final_c may be missing), and what it fills (grad_x and
 // grad_a may). With n rows in all and the cell's 4 (LSTM) or 3 (GRU) parts: z, kept, grad_z, grad_hh (n, parts * hidden); x, grad_x
-// (n, inputs); out, cell, mixed, grad_out (n, hidden); states and their gradients (batch, hidden). If there is no backward pass to come, keep
+// (n, inputs); out, mixed, grad_out (n, hidden); states and their gradients (batch, hidden). If there is no backward pass to come, keep
 // is 0 and kept has as many rows as the batch. copies: is x, of at most `hidden` columns, copied into out?
 // Then mixed takes the result, and grad_out is its gradient. t of the gates is time, or, if that is 0, a row's place in its sequence, from
 // 1, and time_before; it never exceeds time_cap, if that is not 0.
@@ -37,7 +38,7 @@ struct Direction {
   double copy_level;
   uint64_t seed, copy_seed;
   const T *x, *w_ih, *w_hh, *b_ih, *b_hh, *a, *h0, *c0;
-  T *z, *kept, *out, *cell, *mixed, *final_h, *final_c;
+  T *z, *kept, *out, *mixed, *final_h, *final_c;
   const T *grad_out, *grad_final_h, *grad_final_c;
   T *grad_z, *grad_hh, *grad_x, *grad_w_ih, *grad_w_hh, *grad_b_ih, *grad_b_hh, *grad_a, *grad_h, *grad_c;
 
@@ -58,18 +59,18 @@ struct Row {
 
 template <class T> T* from(T* data, int first) { return data ? data + first : nullptr; }
 
-// What a gate is held at, its inverse, and whether it is there already: expected values at level 1.
-template <class T> struct Target { T gamma, aim; bool held; };
+// What a gate is pulled to: the inverse of its target. It is live * itself + held: itself, or, of expected values at level 1, the target.
+template <class T> struct Target { T aim, live, held; };
 
 template <bool hard, class T>
 inline Slope<T> gate(T z, T weight, const Target<T>& to) {
   const T at = z + weight * (to.aim - z), rest = T(1) - weight;
   if (hard) {
     const T line = T(0.25) * at + T(0.5);
-    return {to.held ? to.gamma : clamp(line, T(0), T(1)), (line >= T(0)) & (line <= T(1)) ? T(0.25) * rest : T(0)};
+    return {to.live * clamp(line, T(0), T(1)) + to.held, (line >= T(0)) & (line <= T(1)) ? T(0.25) * rest : T(0)};
   }
   const Slope<T> s = sigmoid_both(at);
-  return {to.held ? to.gamma : s.value, s.slope * rest};
+  return {to.live * s.value + to.held, s.slope * rest};
 }
 
 // psi of the tanh, whose tangent is x itself.
@@ -83,9 +84,8 @@ inline Psi<T> candidate(T x, T a, T quarter_xi, T extra) {
 template <bool hard, class T>
 Target<T> target_of(const Options& o, T gamma) {
   const bool held = o.gates && o.expected && o.level >= 1.0;
-  if (hard) return {gamma, T(4) * (gamma - T(0.5)), held};
   const T g = clamp(gamma, T(1e-4), T(1.0 - 1e-4));  // rounded as the reference rounds it
-  return {gamma, std::log(g / (T(1) - g)), held};
+  return {hard ? T(4) * (gamma - T(0.5)) : std::log(g / (T(1) - g)), T(held ? 0 : 1), held ? gamma : T(0)};
 }
 
 template <class T> Push<T> push_of(const Options& o) { return push_of<T>(Activation{TANH, 1.0, 0.0, 0.0, 0.0}, o.level, o.c, o.odds, o.expected); }
@@ -114,7 +114,7 @@ struct LSTM {
   // Over z go the derivatives of the four pre-activations by c (o: by h); in kept that of c by h, f, that of the second a by h and that
   // of the first a by c. Three short loops take less time than one with a long chain in it.
   STAGE static void forward(T pull, Target<T> to_i, Target<T> to_f, Target<T> to_o, T strength, T extra, const T* RESTRICT a, int h,
-                            const float* RESTRICT xi, int n, const T* RESTRICT before, T* RESTRICT z, T* RESTRICT kept, T* RESTRICT c, T* RESTRICT out) {
+                            const float* RESTRICT xi, int n, const T* before, T* RESTRICT z, T* RESTRICT kept, T* c, T* RESTRICT out) {
     INDEPENDENT for (int j = 0; j < n; ++j) {
       const Slope<T> i = gate<hard>(z[j], pull * T(xi[j]), to_i), f = gate<hard>(z[h + j], pull * T(xi[n + j]), to_f);
       const Slope<T> o = gate<hard>(z[3 * h + j], pull * T(xi[2 * n + j]), to_o);
@@ -123,10 +123,10 @@ struct LSTM {
     }
     INDEPENDENT for (int j = 0; j < n; ++j) {
       const Psi<T> g = candidate<noisy>(z[2 * h + j], noisy ? a[j] : T(0), strength * T(xi[3 * n + j]), extra);
-      const T i = kept[j];
-      c[j] = kept[h + j] * before[j] + i * g.value;
+      const T i = kept[j], last = before[j];  // which may be where c is
+      c[j] = kept[h + j] * last + i * g.value;
       z[j] *= g.value;
-      z[h + j] *= before[j];
+      z[h + j] *= last;
       z[2 * h + j] = i * g.by_x;
       kept[3 * h + j] = i * g.by_a;
     }
@@ -144,7 +144,8 @@ struct LSTM {
     const int64_t at = r.row * h + r.first, wide = r.row * PARTS * h + r.first;
     const Push<T> push = push_of<T>(o);
     forward(pull_of<T>(o), target_of<hard>(o, r.inverse_t), target_of<hard>(o, T(1) - r.inverse_t), target_of<hard>(o, T(1)), push.quarter,
-            push.extra, from(d.a, r.first), h, r.xi, r.count, r.c_before + r.first, d.z + wide, d.kept_of(r.row, r.sequence, PARTS * h) + r.first, d.cell + at, d.out + at);
+            push.extra, from(d.a, r.first), h, r.xi, r.count, r.c_before + r.first, d.z + wide, d.kept_of(r.row, r.sequence, PARTS * h) + r.first,
+            d.final_c + r.sequence * h + r.first, d.out + at);
   }
 
   STAGE static void backward(const T* RESTRICT z, const T* RESTRICT kept, const T* RESTRICT up, T* RESTRICT gh, T* RESTRICT gc,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <memory>
+#include <utility>
 
 namespace mollifier {
 
@@ -13,16 +14,11 @@ constexpr int VECTOR_BYTES = 64;
 #else
 constexpr int VECTOR_BYTES = 32;
 #endif
-template <class T> struct Simd {
-  typedef T Vector __attribute__((vector_size(VECTOR_BYTES)));
-  typedef T Loose __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T)), may_alias));  // as it lies in memory, at any place
-};
 template <class T> constexpr int LANES = VECTOR_BYTES / int(sizeof(T));
 template <class T> constexpr int WIDTH = 2 * LANES<T>;  // columns of a panel
-constexpr int TALL = 6;      // rows of a tile: its 12 sums, a row of the panel and a factor fill the 16 registers
-constexpr int TALLEST = 12;  // of a tile of half the columns
-constexpr int DEPTH = 384;   // of a tile: that much of a panel stays in the first-level cache
-constexpr int STRETCH = 96;  // rows that meet a panel one after the other: they stay in the second-level cache
+constexpr int TALL = VECTOR_BYTES == 64 ? 12 : 6;  // rows of a tile: its 24 or 12 sums, a row of the panel and a factor fill the registers
+constexpr int DEPTH = VECTOR_BYTES == 64 ? 800 : 384;  // of a tile: low ones need their part of a panel in the first-level cache
+constexpr int STRETCH = 96;                            // rows that meet a panel one after the other: they stay in the second-level cache
 
 inline int pieces(int total, int size) { return (total + size - 1) / size; }
 inline int evenly(int total, int most) { return pieces(total, pieces(total, most)); }  // no small piece is left over at the end
@@ -40,59 +36,56 @@ T* workspace(size_t count) {
 template <class T> struct Left { const T* data; int64_t by_row, by_depth; };
 template <class T> struct Start { const T* data; int64_t by_row; };  // what the product is added to
 
-// c = start + a b, of R rows and one panel, or the first half of its columns.
-template <class T, int R, bool half>
-void tile(int depth, const Left<T>& a, const T* b, Start<T> start, T* c, int64_t c_row) {
-  using Loose = typename Simd<T>::Loose;
-  constexpr int L = LANES<T>;
-  typename Simd<T>::Vector left[R], right[R];  // in registers, if the loops over them are unrolled
+// c = start + a b, of R rows and the first N columns of a panel: two vectors, one or half of one.
+template <class T, int R, int N>
+void tile(int depth, const Left<T>& a, const T* b, const Start<T>& start, T* c, int64_t c_row) {
+  constexpr int LANE = std::min(N, LANES<T>), PARTS = N / LANE;
+  typedef T Vector __attribute__((vector_size(LANE * sizeof(T))));
+  typedef T Loose __attribute__((vector_size(LANE * sizeof(T)), aligned(sizeof(T)), may_alias));  // as it lies in memory, at any place
+  Vector sum[R][PARTS], right[PARTS];  // in registers, if the loops over them are unrolled
 #pragma GCC unroll 12
-  for (int r = 0; r < R; ++r) {
-    const T* from = start.data + r * start.by_row;
-    left[r] = *(const Loose*)from;
-    if (!half) right[r] = *(const Loose*)(from + L);
-  }
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int p = 0; p < PARTS; ++p) sum[r][p] = *(const Loose*)(start.data + r * start.by_row + p * LANE);
   const T* x = a.data;
-  for (int l = 0; l < depth; ++l, x += a.by_depth, b += 2 * L) {
-    const typename Simd<T>::Vector b_left = *(const Loose*)b, b_right = *(const Loose*)(b + L);
+  for (int l = 0; l < depth; ++l, x += a.by_depth, b += WIDTH<T>) {
+#pragma GCC unroll 2
+    for (int p = 0; p < PARTS; ++p) right[p] = *(const Loose*)(b + p * LANE);
 #pragma GCC unroll 12
-    for (int r = 0; r < R; ++r) {
-      const T factor = x[r * a.by_row];
-      left[r] += factor * b_left;
-      if (!half) right[r] += factor * b_right;
-    }
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+      for (int p = 0; p < PARTS; ++p) sum[r][p] += x[r * a.by_row] * right[p];
   }
 #pragma GCC unroll 12
-  for (int r = 0; r < R; ++r) {
-    *(Loose*)(c + r * c_row) = left[r];
-    if (!half) *(Loose*)(c + r * c_row + L) = right[r];
-  }
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int p = 0; p < PARTS; ++p) *(Loose*)(c + r * c_row + p * LANE) = sum[r][p];
 }
 
-template <class T> inline int tallest(int width) { return width <= LANES<T> ? TALLEST : TALL; }
-
-// The same for up to `tallest` rows, and for the last panel, which may have fewer columns than a whole one.
+// The same for up to TALL rows, and for the last panel, which may have fewer columns than a whole one.
+template <class T, int N, int... R>
+void tile_of(std::integer_sequence<int, R...>, int rows, int width, int depth, const Left<T>& a, const T* b, const Start<T>& start, T* c, int64_t c_row) {
+  static constexpr void (*tiles[])(int, const Left<T>&, const T*, const Start<T>&, T*, int64_t) = {tile<T, R + 1, N>...};
+  if (width == N) return tiles[rows - 1](depth, a, b, start, c, c_row);
+  T whole[TALL * N];
+  for (int r = 0; r < rows; ++r) std::fill(std::copy_n(start.data + r * start.by_row, width, whole + r * N), whole + (r + 1) * N, T(0));
+  tiles[rows - 1](depth, a, b, {whole, N}, whole, N);
+  for (int r = 0; r < rows; ++r) std::copy_n(whole + r * N, width, c + r * c_row);
+}
 template <class T>
-STAGE void any_tile(int rows, int width, int depth, const Left<T>& a, const T* b, Start<T> start, T* c, int64_t c_row) {
-  using Tile = void (*)(int, const Left<T>&, const T*, Start<T>, T*, int64_t);
-  static constexpr Tile whole_tiles[TALL] = {tile<T, 1, false>, tile<T, 2, false>, tile<T, 3, false>,
-                                             tile<T, 4, false>, tile<T, 5, false>, tile<T, 6, false>};
-  static constexpr Tile half_tiles[TALLEST] = {tile<T, 1, true>, tile<T, 2, true>, tile<T, 3, true>,  tile<T, 4, true>,
-                                               tile<T, 5, true>, tile<T, 6, true>, tile<T, 7, true>,  tile<T, 8, true>,
-                                               tile<T, 9, true>, tile<T, 10, true>, tile<T, 11, true>, tile<T, 12, true>};
-  const Tile one = width <= LANES<T> ? half_tiles[rows - 1] : whole_tiles[rows - 1];
-  if (width == WIDTH<T> || width == LANES<T>) return one(depth, a, b, start, c, c_row);
-  T whole[TALLEST * WIDTH<T>] = {};
-  for (int r = 0; r < rows; ++r) std::copy_n(start.data + r * start.by_row, width, whole + r * WIDTH<T>);
-  one(depth, a, b, {whole, WIDTH<T>}, whole, WIDTH<T>);
-  for (int r = 0; r < rows; ++r) std::copy_n(whole + r * WIDTH<T>, width, c + r * c_row);
+STAGE void any_tile(int rows, int width, int depth, const Left<T>& a, const T* b, const Start<T>& start, T* c, int64_t c_row) {
+  constexpr int L = LANES<T>;
+  constexpr std::make_integer_sequence<int, TALL> heights;
+  if (width > L) return tile_of<T, 2 * L>(heights, rows, width, depth, a, b, start, c, c_row);
+  if (width > L / 2) return tile_of<T, L>(heights, rows, width, depth, a, b, start, c, c_row);
+  tile_of<T, L / 2>(heights, rows, width, depth, a, b, start, c, c_row);
 }
 
 // c = start + a b for any number of rows and one panel. start may be c.
 template <class T>
 void panel_product(int64_t rows, int width, int depth, const Left<T>& a, const T* b, Start<T> start, T* c, int64_t c_row) {
-  const int deep = evenly(depth, DEPTH), tall = tallest<T>(width);
-  const int64_t tiles = (rows + tall - 1) / tall;
+  const int deep = evenly(depth, DEPTH);
+  const int64_t tiles = (rows + TALL - 1) / TALL;
   for (int l = 0; l < depth; l += deep, start = {c, c_row})
     for (int64_t k = 0; k < tiles; ++k) {
       // all nearly as tall: a low tile takes as long
@@ -102,27 +95,35 @@ void panel_product(int64_t rows, int width, int depth, const Left<T>& a, const T
     }
 }
 
-// A panel of the transpose of w (columns x depth): its columns are rows of w.
+// A panel of the transpose of w (columns x depth): its columns are rows of w, turned in squares of four, while the next rows are on their way.
 template <class T>
 void pack_transposed(const T* w, int width, int depth, T* out) {
   constexpr int W = WIDTH<T>;
-  if (width == W) {
-    for (int l = 0; l < depth; ++l)
-      for (int j = 0; j < W; ++j) out[l * W + j] = w[int64_t(j) * depth + l];
-    return;
-  }
-  for (int l = 0; l < depth; ++l)
-    for (int j = 0; j < W; ++j) out[l * W + j] = j < width ? w[int64_t(j) * depth + l] : T(0);
+  typedef T Four __attribute__((vector_size(4 * sizeof(T))));
+  typedef T Loose __attribute__((vector_size(4 * sizeof(T)), aligned(sizeof(T)), may_alias));
+  if (width < W) std::fill_n(out, int64_t(depth) * W, T(0));
+  const int whole = width & ~3, deep = depth & ~3;
+  for (int j = 0; j < whole; j += 4)
+    for (int l = 0; l < deep; l += 4) {
+      const T* from = w + int64_t(j) * depth + l;
+      Four v[4];
+      for (int i = 0; i < 4; ++i) v[i] = *(const Loose*)(from + int64_t(i) * depth), __builtin_prefetch(from + int64_t(8 + i) * depth);
+      for (int i = 0; i < 4; ++i) *(Loose*)(out + (l + i) * W + j) = Four{v[0][i], v[1][i], v[2][i], v[3][i]};
+    }
+  for (int j = 0; j < width; ++j)
+    for (int l = j < whole ? deep : 0; l < depth; ++l) out[l * W + j] = w[int64_t(j) * depth + l];
 }
 
-// A panel of a matrix whose rows are where `row` says.
+// The panels of a matrix whose rows are where `row` says; each row is read in order.
 template <class T, class Row>
-void pack(const Row& row, int first_column, int width, int depth, T* out) {
+void pack(const Row& row, int columns, int depth, T* out) {
   constexpr int W = WIDTH<T>;
-  for (int l = 0; l < depth; ++l, out += W) {
-    const T* from = row(l) + first_column;
-    if (width == W) std::memcpy(out, from, W * sizeof(T));  // of a fixed size: no call
-    else std::fill(std::copy_n(from, width, out), out + W, T(0));
+  for (int l = 0; l < depth; ++l) {
+    const T* from = row(l);
+    T* to = out + int64_t(l) * W;
+    int j = 0;
+    for (; j + W <= columns; j += W, to += int64_t(depth) * W) std::memcpy(to, from + j, W * sizeof(T));  // of a fixed size: no call
+    if (j < columns) std::fill(std::copy(from + j, from + columns, to), to + W, T(0));
   }
 }
 
@@ -141,9 +142,10 @@ void transposed_products(int first, int last, int64_t depth, const T* a, int64_t
   for (int64_t l = 0; l < depth; l += most) {
     const int deep = int(std::min(most, depth - l));
     T* b = packed;
-    for (const auto& right : rights)
-      for (int j = 0; j < right.n; j += W, b += int64_t(deep) * W)
-        pack<T>([&](int m) { return right.rows[l + m]; }, j, std::min(W, right.n - j), deep, b);
+    for (const auto& right : rights) {
+      pack<T>([&](int m) { return right.rows[l + m]; }, right.n, deep, b);
+      b += int64_t(pieces(right.n, W)) * deep * W;
+    }
     for (int i = first; i < last; i += STRETCH) {
       const int end = std::min(i + STRETCH, last);
       for (int m = 0; m < deep; ++m) {

@@ -71,6 +71,11 @@ STAGE void mix(const uint32_t* RESTRICT bits, int32_t threshold, const T* RESTRI
   for (int k = 0; k < n; ++k) f[k] = is_copied(bits[k], threshold) ? below[k] : (residual ? f[k] + below[k] : f[k]);
 }
 
+template <class T>
+STAGE void choose(const uint32_t* RESTRICT bits, int32_t threshold, const T* RESTRICT below, const T* RESTRICT f, T* RESTRICT out, int n) {
+  for (int k = 0; k < n; ++k) out[k] = is_copied(bits[k], threshold) ? below[k] : f[k];
+}
+
 // The gradient by the unit's input and, summed up, by a: 0 where the unit is copied.
 template <class T>
 STAGE void back(const uint32_t* RESTRICT bits, int32_t threshold, const T* RESTRICT grad, const T* RESTRICT by_x, const T* RESTRICT by_a,
