@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -18,7 +18,7 @@ from mollifier.convert import restore
 from mollifier.convert._levels import mollified_groups
 from mollifier.convert._optimizer import check_optimizer
 from mollifier.nn._gradients import keep_gradients
-from mollifier.nn._levelled import check_level
+from mollifier.nn._levelled import check_level, write_levels
 from mollifier.schedules import BUILT_IN, WIDTH, check_settings
 
 BY_LOSS = ("exponential", "adaptive")  # these compare losses by their ratio
@@ -202,21 +202,19 @@ class Annealer(Path):
 
     def _write(self) -> None:
         """Set the levels without making the host wait for the device."""
-        values = self._now.list if self._on_host else self._levels.unbind()
+        values: Sequence[Any] = self._now.list if self._on_host else self._levels.unbind()
         targets: list[Tensor] = []
         sources: list[Any] = []
         for group, value in zip(self._groups, values, strict=True):
             for module in group:
                 buffers = module._buffers
-                level: Any = buffers["level"]
-                if self._on_host:
-                    level.fill_(value)
-                else:
-                    targets.append(level)
-                    sources.append(value)
+                targets.append(buffers["level"])  # type: ignore[arg-type]
+                sources.append(value)
                 if (clock := buffers.get("clock")) is not None:  # recurrent layers with time="annealing"
                     clock.fill_(self.updates // self.every)
-        if targets:
+        if self._on_host:
+            write_levels(targets, sources)
+        else:
             torch._foreach_copy_(targets, sources)  # one call for all
 
     def _look(self) -> None:

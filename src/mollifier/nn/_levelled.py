@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from ctypes import c_double
 from typing import Any, cast
 
 import torch
@@ -46,6 +47,18 @@ def readable(level: Tensor) -> bool:
         and not (_in_functorch() and is_functorch_wrapped_tensor(level))
         and _tracing() is None
     )
+
+
+def write_levels(levels: list[Tensor], values: list[float]) -> None:
+    """Write a number into each of these tensors of the host.
+
+    >>> level = torch.tensor(1.0, dtype=torch.float64)
+    >>> write_levels([level], [0.25])
+    >>> level, level._version
+    (tensor(0.2500, dtype=torch.float64), 1)
+    """
+    for level, value in zip(levels, values, strict=True):
+        level.fill_(value)
 
 
 def transformed() -> bool:
