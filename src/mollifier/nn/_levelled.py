@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import c_double
 from typing import Any, cast
 
 import torch

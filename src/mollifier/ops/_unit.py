@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -171,7 +172,7 @@ class _Unit(torch.autograd.Function):
 
 
 # without what Function.apply does for functorch, which is not there where this is called
-_apply = super(torch.autograd.Function, _Unit).apply
+_apply: Callable[..., Any] = super(torch.autograd.Function, _Unit).apply
 
 
 def _again(ctx: Any, grad: Tensor, x: Tensor, kept: Tensor, a: Tensor | None) -> list[Tensor | None]:
