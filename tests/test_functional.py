@@ -182,15 +182,16 @@ def test_far_from_0_it_lies_between_the_activation_and_its_tangent(name):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("target", [0.0, 1.0])
-def test_a_gate_at_the_ends_is_finite_in_every_precision(dtype, target):
+def test_a_gate_at_the_ends_is_the_same_in_every_precision(dtype, target):
     """Half precision rounds 1 - 1e-4 to 1, whose logit is infinite: a draw of 0 then gave NaN, and so did the gradient."""
     x = torch.linspace(-2, 2, 5, dtype=dtype).requires_grad_()
     xi = torch.tensor([0.0, 0.5, 1.0, 2.0, 3.0], dtype=dtype)
     out = noisy_gate(x, target, level=0.5, noise=xi)
-    assert out.isfinite().all()
-    assert torch.autograd.grad(out.sum(), x)[0].isfinite().all()
-    exact = noisy_gate(x.detach().double(), target, level=0.5, noise=xi.double())
-    torch.testing.assert_close(out.detach().double(), exact, rtol=0, atol=0.01)
+    (slope,) = torch.autograd.grad(out.sum(), x)
+    exact = noisy_gate(y := x.detach().double().requires_grad_(), target, level=0.5, noise=xi.double())
+    (exact_slope,) = torch.autograd.grad(exact.sum(), y)
+    torch.testing.assert_close(out.detach().double(), exact.detach(), rtol=0, atol=0.01)
+    torch.testing.assert_close(slope.double(), exact_slope, rtol=0.02, atol=0.02)
 
 
 def test_wrong_arguments_are_named():

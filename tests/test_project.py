@@ -71,3 +71,12 @@ def test_system_packages_are_installed_only_where_asked_for(
     )
     assert (tmp_path / "calls").exists() == installs
     assert ("SKIPPED" in done.stdout) != installs
+
+
+def test_every_package_has_its_folder_of_tests() -> None:
+    missing = []
+    for package, tests in (("mollifier", ROOT / "tests"), ("mollifier_lab", ROOT / "tests" / "lab")):
+        source = ROOT / "src" / package
+        folders = {path.parent.relative_to(source) for path in source.rglob("*.py")}
+        missing += [str(tests / each) for each in sorted(folders) if not list((tests / each).glob("test_*.py"))]
+    assert missing == []

@@ -25,7 +25,10 @@ def has_runs(folder: Path) -> bool:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add results.md and frontier.md, and for each study that has been run its report.html and its pictures."""
-    sections = [(RESULTS / "README.md").read_text(encoding="utf-8").replace("(frontier/README.md)", "(frontier.md)")]
+    wide = "---\nhide: [toc]\n---\n\n"  # the table of claims has six columns
+    sections = [
+        wide + (RESULTS / "README.md").read_text(encoding="utf-8").replace("(frontier/README.md)", "(frontier.md)")
+    ]
     frontier = (RESULTS / "frontier" / "README.md").read_text(encoding="utf-8")
     files.append(File.generated(config, "frontier.md", content=frontier))
     for study in STUDIES.values():

@@ -12,6 +12,7 @@ import mollifier
 from mollifier.nn import Levelled, RecurrentOptions, WeightNoise
 from mollifier_lab.errors import LabError
 from mollifier_lab.models.branches import Residual
+from mollifier_lab.models.sparse import SparseInputLinear
 from mollifier_lab.models.steps import has_steps, mollify_steps, restore_steps
 from mollifier_lab.settings import RecurrentSettings, RunConfig, Settings
 
@@ -115,11 +116,20 @@ def _mollify(model: nn.Module, options: dict[str, Any], settings: Settings, exam
     if any(isinstance(part, Residual) for part in model.modules()):
         options.setdefault("blocks", is_block)
     mollifier.mollify(model, c=settings.c, projection=settings.projection, example=example, **options)
+    _project_sparse_inputs(model)
     for part in model.modules():
         if isinstance(part, mollifier.nn.NoisyActivation):
             part.push = settings.push
         if isinstance(part, Residual):
             _share_one_level(part)
+
+
+def _project_sparse_inputs(model: nn.Module) -> None:
+    """Let the learned projection beside a sparse input layer be one, too: it reads the same input."""
+    widths = {part.in_features for part in model.modules() if isinstance(part, SparseInputLinear)}
+    for part in model.modules():
+        if isinstance(part, mollifier.nn.Copy) and type(part.projection) is nn.Linear and part.in_units in widths:
+            SparseInputLinear.of(part.projection)
 
 
 def _check_projection(model: nn.Module, settings: Settings) -> None:

@@ -18,11 +18,13 @@ from pathlib import Path
 from mollifier_lab import loggers, seal
 from mollifier_lab.denormals import flush_denormal
 from mollifier_lab.errors import Busy as Busy, Interrupted as Interrupted, LabError
+from mollifier_lab.files import leaving_nothing
 from mollifier_lab.group import Group
 from mollifier_lab.hardware import Hardware as Hardware, resume_command, watch_ranks
 from mollifier_lab.imports import not_while_loading
 from mollifier_lab.loop import Judge, Loop, Observe
-from mollifier_lab.runs import WANTED, Row, RunFolder
+from mollifier_lab.ranks import rank
+from mollifier_lab.runs import PREPARED, WANTED, Row, RunFolder
 from mollifier_lab.settings import RunConfig
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -61,7 +63,8 @@ def train(
         Interrupted: After SIGINT or SIGTERM, with a checkpoint saved.
         Busy: If another process works in that folder.
     """
-    return _go(config, RunFolder(out), data, hardware or Hardware(), show, observe, judge, new=True, warn=warn)
+    with leaving_nothing(out, PREPARED, Busy) if rank() == 0 else contextlib.nullcontext():
+        return _go(config, RunFolder(out), data, hardware or Hardware(), show, observe, judge, new=True, warn=warn)
 
 
 def resume(

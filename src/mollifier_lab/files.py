@@ -35,6 +35,38 @@ def atomic(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def leaving_nothing(path: Path, mere: frozenset[str], kept: type[Exception]) -> Iterator[None]:
+    """If an error ends the block, remove a folder that was made in it and holds mere preparations, and the empty folders above it.
+
+        >>> root = tempfile.TemporaryDirectory()
+        >>> with contextlib.suppress(KeyError), leaving_nothing(Path(root.name) / "a" / "b", frozenset({"c"}), OSError):
+        ...     write_atomically(Path(root.name) / "a" / "b" / "c", b"")
+        ...     raise KeyError
+        >>> os.listdir(root.name)
+        []
+        >>> root.cleanup()
+
+    Args:
+        path: The folder.
+        mere: Names of files that are nothing alone.
+        kept: An error of this kind says that the folder is another's.
+    """
+    new = [each for each in (path, *path.parents) if not each.exists()]
+    try:
+        yield
+    except kept:
+        raise
+    except BaseException:
+        with contextlib.suppress(OSError):
+            if path in new and {each.name for each in path.iterdir()} <= mere:
+                for each in path.iterdir():
+                    each.unlink()
+                for folder in new:
+                    folder.rmdir()
+        raise
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """The file holds either what it held before or all of `data`, whatever happens meanwhile."""
     with atomic(path) as part:

@@ -29,6 +29,7 @@ from mollifier_lab.optimizers import make_optimizer
 from mollifier_lab.outlook import outlook
 from mollifier_lab.progress import Progress, telling
 from mollifier_lab.records import Records, finite
+from mollifier_lab.room import check_room
 from mollifier_lab.runs import Row, RunFolder
 from mollifier_lab.settings import RunConfig
 from mollifier_lab.signals import Stop
@@ -100,7 +101,7 @@ class Loop:
             self.records = Records(folder.path, lengths, hardware.tensorboard, self.update, more)
         title = f"{config.task}, {config.title}, seed {config.seed}"
         self.shown, self.warned = show and group.main, (show or warn) and group.main
-        self.progress = Progress(title, self.update, self.total, self.shown)
+        self.progress = Progress(title, self.update, self.total, self.shown, self.warned)
         for problem in problems if group.main else ():
             self.progress.say(f"{problem}; going on from update {self.update}")
         if self.records is not None and lengths is None:
@@ -110,6 +111,7 @@ class Loop:
         settings, seed = self.settings, self.config.seed
         sums = check_data(self.config.task, data, allow_other=self.config.other_data)
         self.identity = identity(self.config, precision, self.group.size, self.device.type, sums)
+        check_room(settings)
         torch.manual_seed(seed)
         self.task = tasks.make(self.config, data)
         self.final = tuple(split for split in self.task.final if not (split == "test" and self.config.trial))
@@ -220,7 +222,8 @@ class Loop:
             row |= {"train_loss": finite(loss), "lr": self.lr}
             self.divergence = describe_divergence(loss, self.first_loss, self.update)
         if self.annealer is not None:
-            row |= {"levels": self.annealer.levels, "loss_average": finite(self.annealer.loss_average)}
+            row["levels"] = [float(f"{level:.4g}") for level in self.annealer.levels]  # all that a curve shows of them
+            row["loss_average"] = finite(self.annealer.loss_average)
         self.progress.busy("evaluating")
         row |= self._measure(self.model, self.task.splits)
         if self.settings.v == "valid":

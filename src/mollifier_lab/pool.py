@@ -57,6 +57,8 @@ class Pool:
     logger: str = ""
 
     def __post_init__(self) -> None:
+        if self.data is not None:  # workers may have another current folder
+            object.__setattr__(self, "data", Path(self.data).resolve())
         most = MOST if self.backend == "loky" else 10_000
         if not 1 <= self.workers <= most:
             raise LabError(f"workers={self.workers}: expected a whole number from 1 to {most}")

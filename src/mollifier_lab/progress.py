@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 from mollifier_lab.texts import cut
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
     from rich.progress import ProgressColumn
     from torch import Tensor
 
     from mollifier import Annealer
 
 REFRESH = 0.25  # seconds
+WATCH = 5.0  # seconds of updates that tell how long a run will take
 NOTE = 1.0  # seconds between two notes for who started the run
 LONG = 10.0  # seconds: an evaluation that took as long says so before the next one
 # Whom a run tells how it goes beside the user: the file that a study's worker has named. A context variable, as the engine in between need not know.
@@ -31,8 +32,10 @@ _NOTES: ContextVar[Path | None] = ContextVar("notes", default=None)
 class Progress:
     """Shows how a run goes; asks for a loss's value only when it is drawn."""
 
-    def __init__(self, title: str, start: int, total: int, show: bool) -> None:
+    def __init__(self, title: str, start: int, total: int, show: bool, warn: bool = False) -> None:
         from rich.console import Console
+
+        self._slow = SlowWatch(start, total) if warn else None
 
         self.title, self.total, self._drawn, self._noted = title, total, 0.0, 0.0
         self._began = time.perf_counter()
@@ -71,6 +74,8 @@ class Progress:
         """After each update; draws a few times a second."""
         self._update = update
         now = time.perf_counter()
+        if self._slow is not None and self._slow.step(update, now):
+            self.say(f"warning: {self._slow.text}")
         if now - self._noted >= NOTE and _NOTES.get() is not None:
             self._note(now)
         if self._bar is None or now - self._drawn < REFRESH:
@@ -103,7 +108,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """A line above the bar, or of its own."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        print_line(self._console, text)
 
     def _draw(self, below: str) -> None:
         if self._bar is not None:
@@ -118,6 +123,40 @@ class Progress:
         speed = (self._update - self._start) / max(now - self._began, 1e-9)
         self._noted = now
         write_note(update=self._update, total=self.total, rate=speed, phase=phase)
+
+
+class SlowWatch:
+    """Finds out once, after a few seconds, whether a run will take days.
+
+        >>> watch = SlowWatch(start=0, total=100_000)
+        >>> watch.step(1, now=3.0), watch.step(2, now=13.0), watch.step(3, now=23.0)
+        (False, True, False)
+        >>> watch.text
+        'the last updates took 10 s each: at that speed the run takes 11.6 days more'
+
+    Args:
+        start: The update that the run begins with, or goes on from.
+        total: Updates of the run.
+    """
+
+    def __init__(self, start: int, total: int) -> None:
+        self._start, self._total, self._first, self._done = start, total, 0.0, False
+        self.text = ""
+
+    def step(self, update: int, now: float) -> bool:
+        """Return whether to warn, after an update; the first one is slower than the others, and does not count."""
+        if self._done:
+            return False
+        if update <= self._start + 1:
+            self._first = now
+            return False
+        if now - self._first < WATCH:
+            return False
+        self._done = True
+        each = (now - self._first) / (update - self._start - 1)
+        days = each * (self._total - update) / 86_400
+        self.text = f"the last updates took {each:.2g} s each: at that speed the run takes {days:.1f} days more"
+        return days > 1
 
 
 def make_bar(console: Any) -> Any:
@@ -180,7 +219,7 @@ def telling(show: bool) -> Iterator[None]:
             if show:
                 from rich.console import Console
 
-                Console(stderr=True).print(f"{text} …", markup=False, highlight=False, soft_wrap=True)
+                print_line(Console(stderr=True), f"{text} …")
 
     logger, handler = logging.getLogger("mollifier"), Handler(logging.INFO)
     before = logger.level
@@ -191,6 +230,12 @@ def telling(show: bool) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
+
+
+def print_line(console: Console, text: str) -> None:
+    """Print a line as it is; on a terminal it is broken between words, unless a word, such as a path, is wider than that."""
+    whole = not console.is_terminal or any(len(word) > console.width for word in text.split())
+    console.print(text, markup=False, highlight=False, soft_wrap=whole)
 
 
 def show_left(seconds: float | None) -> str:

@@ -37,6 +37,7 @@ from mollifier_lab.settings import RunConfig
 Status = Literal["empty", "started", "failed", "done"]
 Row = dict[str, Any]
 WANTED = "wanted.json"
+PREPARED = frozenset({".lock", "config.json", "environment.json", "notes.json"})  # there before a run has done anything
 # what numbers depend on beside the config, see `mollifier_lab.identity`: the result itself, or its last digits alone
 ESSENTIAL = ("precision", "ranks", "device", "kernels", "data", "source")
 INCIDENTAL = ("threads", "torch", "mollifier", "deterministic")

@@ -19,12 +19,11 @@ import random
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 import filelock
 
 from mollifier_lab import imports as code
-from mollifier_lab.backends import Backend
 from mollifier_lab.errors import Interrupted, LabError, pick
 from mollifier_lab.job import Job, Outcome
 from mollifier_lab.methods import method_for
@@ -35,6 +34,7 @@ from mollifier_lab.settings import KNOBS, TASKS, Range, RunConfig
 from mollifier_lab.study import MANY, check_data_there, check_folders, describe, how_far, run_missing
 from mollifier_lab.trials import End, end, open_trials, without_password
 from mollifier_lab.variants import Changes, parse_changes, show as as_word
+from mollifier_lab.where import Where, where_flags
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -75,15 +75,9 @@ def search(
     changes: Changes = (),
     seed: int = 0,
     storage: str | None = None,
-    data: Path | None = None,
-    workers: int = 1,
-    backend: Backend = "loky",
-    address: str | None = None,
-    threads: int = 0,
-    show: bool = True,
     allow_other_data: bool = False,
     pruner: Name = "none",
-    logger: str = "",
+    **where: Unpack[Where],
 ) -> Best:
     """Search a method's settings at random, or go on with such a search.
 
@@ -96,16 +90,10 @@ def search(
         changes: Settings of all trials, by name or as ``name=value``; what is set here is not drawn.
         seed: Of the search and of its runs.
         storage: The URL of Optuna's database; SQLite in the folder by default.
-        data: The folder with the data.
-        workers: Trials at a time.
-        backend: Where, as for `mollifier_lab.study.compare`.
-        address: Of the cluster.
-        threads: Of each run.
-        show: Show how it goes?
         allow_other_data: Take data files that are not the published ones?
         pruner: Ends trials early that look bad beside the others: ``median`` or ``halving``, as Optuna has them. Then which trials come to
             their ends depends on the order in which they are run, and so on the number of workers.
-        logger: Where trials log to beside TensorBoard.
+        **where: ``data``, ``workers``, ``backend``, ``address``, ``threads``, ``show`` and ``logger``, as for `mollifier_lab.pool.Pool`.
 
     Returns:
         The best trial; its settings are in best.json, too.
@@ -123,10 +111,7 @@ def search(
     url, title = storage or f"sqlite:///{out / 'search.db'}", f"{task}-{method}-{preset}-{seed}"
     make(pruner, 0)
     pruning = Pruning(pruner, url, title) if pruner != "none" else None
-    pool = Pool(
-        data=data and Path(data).resolve(), workers=workers, backend=backend, address=address, threads=threads, show=show, pruning=pruning,
-        logger=logger,
-    )  # fmt: skip
+    pool = Pool(pruning=pruning, **where)
     jobs = [
         Job(replace(RunConfig.make(task, method, seed, preset, **{**common, **draw(space, seed, number)}), trial=True, other_data=allow_other_data), out / f"trial-{number:04d}")
         for number in range(trials)
@@ -163,10 +148,10 @@ def search(
             run_missing(pool, left, line)
         except Interrupted:
             command = search_command(
-                task, method, trials, out, preset=preset, changes=common, seed=seed, storage=storage, data=data, workers=workers,
-                backend=backend, address=address, threads=threads, allow_other_data=allow_other_data, pruner=pruner, logger=logger,
+                task, method, trials, out, preset=preset, changes=common, seed=seed, storage=storage,
+                allow_other_data=allow_other_data, pruner=pruner, **where,
             )  # fmt: skip
-            raise Interrupted(f"{how_far(jobs, address)}. Go on with: {command}") from None
+            raise Interrupted(f"{how_far(jobs, pool.address)}. Go on with: {command}") from None
         record.check(jobs, url)
         RunFolder(out).write("trials.csv", record.csv())
         best = _best(out, record.all[:trials], jobs)
@@ -249,14 +234,9 @@ def search_command(
     changes: Changes = (),
     seed: int = 0,
     storage: str | None = None,
-    data: Path | None = None,
-    workers: int = 1,
-    backend: Backend = "loky",
-    address: str | None = None,
-    threads: int = 0,
     allow_other_data: bool = False,
     pruner: Name = "none",
-    logger: str = "",
+    **where: Unpack[Where],
 ) -> str:
     """Return the command that starts or continues a search, without a database's password; for the arguments see `search`.
 
@@ -267,12 +247,9 @@ def search_command(
     if settings := parse_changes(changes, task):
         words += ["--set", *(f"{name}={as_word(value)}" for name, value in settings.items())]
     words += ["--seed", str(seed), "--out", str(out)]
-    flags = (
-        ("storage", storage and without_password(storage), None), ("data", data, None), ("workers", workers, 1), ("backend", backend, "loky"),
-        ("address", address, None), ("threads", threads, 0), ("pruner", pruner, "none"), ("logger", logger, ""),
-    )  # fmt: skip
-    for name, value, usual in flags:
-        words += [f"--{name}", str(value)] if value != usual else []
+    words += ["--storage", without_password(storage)] if storage else []
+    words += where_flags(where)
+    words += ["--pruner", pruner] if pruner != "none" else []
     words += ["--allow-other-data"] if allow_other_data else []
     words += code.flags()
     return shlex.join(words)

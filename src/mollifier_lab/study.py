@@ -20,19 +20,21 @@ import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Unpack
 
 from mollifier_lab import imports as code
-from mollifier_lab.backends import Backend
 from mollifier_lab.data.sums import check_data
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.job import Job, Outcome, different
 from mollifier_lab.json_files import read_object
 from mollifier_lab.overview import Overview
 from mollifier_lab.pool import Pool
+from mollifier_lab.progress import print_line
 from mollifier_lab.report.formats import show_metric, show_seconds, show_unfinished, title
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.tuned import Tuned
 from mollifier_lab.variants import Changes, Variant, parse_changes, parse_variants, show as as_word
+from mollifier_lab.where import Where, where_flags
 
 FORMAT = 1
 MANY = 10_000  # runs or trials of one command: more are a slip of the finger
@@ -47,16 +49,10 @@ def compare(
     *,
     preset: str = "paper",
     changes: Changes = (),
-    data: Path | None = None,
-    workers: int = 1,
-    backend: Backend = "loky",
-    address: str | None = None,
-    threads: int = 0,
-    show: bool = True,
     tuned: Mapping[str, Tuned] | None = None,
     command: str = "",
     allow_other_data: bool = False,
-    logger: str = "",
+    **where: Unpack[Where],
 ) -> list[RunFolder]:
     """Run what is missing of a comparison: finished runs are left alone, started ones continue, failed ones are tried again.
 
@@ -70,16 +66,10 @@ def compare(
         out: The folder of the comparison; on a cluster, on storage that all machines share.
         preset: Whose settings to start from.
         changes: Settings of all runs, by name or as ``name=value``.
-        data: The folder with the data.
-        workers: Runs at a time.
-        backend: ``loky``: processes of this machine; ``dask`` or ``ray``: of a cluster.
-        address: Of the cluster's scheduler; without one, a small cluster is started here.
-        threads: Of each run; 0: this machine's, shared fairly.
-        show: Show how it goes? Failures are told in any case.
         tuned: What searches chose, by variant; it goes before ``changes``, and is written beside the runs.
         command: What makes it, if it is another than `study_command`.
         allow_other_data: Take data files that are not the published ones?
-        logger: Where runs log to beside TensorBoard, see `mollifier_lab.loggers`.
+        **where: ``data``, ``workers``, ``backend``, ``address``, ``threads``, ``show`` and ``logger``, as for `mollifier_lab.pool.Pool`.
 
     Returns:
         The runs, variant by variant; see `RunFolder.status` for how far each is.
@@ -100,11 +90,10 @@ def compare(
         for variant in wanted
         for seed in numbers
     ]  # fmt: skip
-    pool = Pool(data=data and Path(data).resolve(), workers=workers, backend=backend, address=address, threads=threads, show=show, logger=logger)  # fmt: skip
+    pool = Pool(**where)
     command = command or study_command(
-        task, wanted, numbers, out, preset=preset, changes=common, data=data, workers=workers, backend=backend, address=address, threads=threads,
-        allow_other_data=allow_other_data, logger=logger,
-    )  # fmt: skip
+        task, wanted, numbers, out, preset=preset, changes=common, allow_other_data=allow_other_data, **where
+    )
     _check(out, task)
     check_folders(jobs)
     check_data_there(pool, jobs)
@@ -119,7 +108,7 @@ def compare(
     try:
         run_missing(pool, jobs, describe)
     except Interrupted:
-        raise Interrupted(f"{how_far(jobs, address)}. Go on with: {command}") from None
+        raise Interrupted(f"{how_far(jobs, pool.address)}. Go on with: {command}") from None
     return [RunFolder(job.path) for job in jobs]
 
 
@@ -131,18 +120,13 @@ def study_command(
     *,
     preset: str = "paper",
     changes: Changes = (),
-    data: Path | None = None,
-    workers: int = 1,
-    backend: Backend = "loky",
-    address: str | None = None,
-    threads: int = 0,
     trials: int = 0,
     trial_changes: Changes = (),
     search_seed: int = SEARCH_SEED,
     best: Sequence[str | Path] = (),
     allow_other_data: bool = False,
     pruner: str = "none",
-    logger: str = "",
+    **where: Unpack[Where],
 ) -> str:
     """Return the command that starts or continues a comparison; for the arguments see `compare` and `mollifier_lab.tuning.tune`.
 
@@ -161,10 +145,8 @@ def study_command(
         words += ["--search-set", *(f"{name}={as_word(value)}" for name, value in settings.items())]
     words += ["--search-seed", str(search_seed)] if search_seed != SEARCH_SEED else []
     words += ["--best", *map(str, best)] if best else []
-    words += ["--out", str(out)]
-    flags = (("data", data, None), ("workers", workers, 1), ("backend", backend, "loky"), ("address", address, None), ("threads", threads, 0), ("pruner", pruner, "none"), ("logger", logger, ""))  # fmt: skip
-    for name, value, usual in flags:
-        words += [f"--{name}", str(value)] if value != usual else []
+    words += ["--out", str(out), *where_flags(where)]
+    words += ["--pruner", pruner] if pruner != "none" else []
     words += ["--allow-other-data"] if allow_other_data else []
     words += code.flags()
     return shlex.join(words)
@@ -230,17 +212,18 @@ def run_missing(pool: Pool, jobs: Sequence[Job], line: Callable[[Outcome], str])
         console.print(f"{done} of {len(jobs)} runs are done already", highlight=False)
     overview = Overview(console, missing, done, pool.workers)
     with contextlib.ExitStack() as stack:
-        if pool.show and not pool.alone and console.is_terminal and missing:  # a run alone has a bar of its own
+        bar = pool.show and not pool.alone and console.is_terminal and bool(missing)  # a run alone has a bar of its own
+        if bar:
             stack.enter_context(overview)
         for outcome in pool.run(missing):
             done += 1
             overview.ended(outcome)
             text = line(outcome)
-            left = overview.left() if pool.show and done < len(jobs) else None
+            left = overview.left() if pool.show and not bar and done < len(jobs) else None  # the bar says it, too
             if left is not None and left >= 1:
                 text += f"; about {show_seconds(left)} left"
             if pool.show or outcome.status == "failed":
-                console.print(f"{done}/{len(jobs)}  {text}", markup=False, highlight=False, soft_wrap=True)
+                print_line(console, f"{done}/{len(jobs)}  {text}")
 
 
 def describe(outcome: Outcome, name: str = "", metric: str = "") -> str:

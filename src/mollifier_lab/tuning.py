@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.json_files import read_object, read_text
@@ -27,6 +27,7 @@ from mollifier_lab.settings import TASKS, RunConfig
 from mollifier_lab.study import SEARCH_SEED, compare, study_command
 from mollifier_lab.tuned import Tuned, checked
 from mollifier_lab.variants import Changes, Variant, parse_changes, parse_variants
+from mollifier_lab.where import Where
 
 
 def tune(
@@ -42,7 +43,8 @@ def tune(
     search_seed: int = SEARCH_SEED,
     command: str = "",
     pruner: Name = "none",
-    **pool: Any,
+    allow_other_data: bool = False,
+    **where: Unpack[Where],
 ) -> list[RunFolder]:
     """Search for every variant, then compare what was found best, over seeds.
 
@@ -61,7 +63,8 @@ def tune(
         search_seed: Of the draws and of the trials' runs; by default one that no comparison is likely to have.
         command: What makes it, if it is another than `study_command`.
         pruner: Of every search, as for `mollifier_lab.search.search`.
-        **pool: ``data``, ``workers``, ``backend``, ``address``, ``threads`` and ``show``, as for `mollifier_lab.study.compare`.
+        allow_other_data: Take data files that are not the published ones?
+        **where: As for `mollifier_lab.study.compare`.
 
     Returns:
         The runs of the comparison, without the trials.
@@ -81,19 +84,22 @@ def tune(
         _own_draws(task, variant, common, short)
     command = command or study_command(
         task, wanted, seeds, out, preset=preset, changes=common, trials=trials, trial_changes=short, search_seed=search_seed, pruner=pruner,
-        **{name: value for name, value in pool.items() if name != "show"},
+        allow_other_data=allow_other_data, **where,
     )  # fmt: skip
     tuned = {}
     try:
         for number, variant in enumerate(wanted, start=1):
-            if pool.get("show", True):
+            if where.get("show", True):
                 print(f"search {number} of {len(wanted)}: {variant}, {trials} trials", file=sys.stderr)
-            tuned[str(variant)] = _search(
-                task, variant, trials, out, preset, common, short, search_seed, pool | {"pruner": pruner}
-            )
+            tuned[str(variant)] = _tuned(
+                task, variant, common, short, trials, out, preset=preset, seed=search_seed, pruner=pruner,
+                allow_other_data=allow_other_data, **where,
+            )  # fmt: skip
     except Interrupted as stopped:
         raise Interrupted(f"{str(stopped).partition('. Go on with')[0]}. Go on with: {command}") from None
-    return compare(task, wanted, seeds, out, preset=preset, changes=common, tuned=tuned, command=command, **pool)
+    return compare(
+        task, wanted, seeds, out, preset=preset, changes=common, tuned=tuned, command=command, allow_other_data=allow_other_data, **where
+    )  # fmt: skip
 
 
 def _own_draws(task: str, variant: Variant, common: dict[str, Any], short: dict[str, Any]) -> dict[str, Any]:
@@ -107,22 +113,15 @@ def _own_draws(task: str, variant: Variant, common: dict[str, Any], short: dict[
     return changes
 
 
-def _search(
-    task: str,
-    variant: Variant,
-    trials: int,
-    out: Path,
-    preset: str,
-    common: dict[str, Any],
-    short: dict[str, Any],
-    seed: int,
-    pool: dict[str, Any],
+def _tuned(
+    task: str, variant: Variant, common: dict[str, Any], short: dict[str, Any], trials: int, out: Path, **given: Any
 ) -> Tuned:
+    """Search the settings of one variant; ``given`` are further arguments of `search`."""
     changes = _own_draws(task, variant, common, short)
     space = search_space(task, variant.method, changes)
     folder = out / "search" / variant.slug
     try:
-        best = search(task, variant.method, trials, folder, preset=preset, changes=changes, seed=seed, **pool)
+        best = search(task, variant.method, trials, folder, changes=changes, **given)
     except AllDiverged:
         curve = TASKS[task].curve
         return Tuned(variant.method, trials, space, {}, curve, None, short, {"diverged": trials})
@@ -140,7 +139,8 @@ def compare_best(
     preset: str = "paper",
     changes: Changes = (),
     command: str = "",
-    **pool: Any,
+    allow_other_data: bool = False,
+    **where: Unpack[Where],
 ) -> list[RunFolder]:
     """Compare with what earlier searches found: what they drew is set for the variants of their method, but for what is set by hand.
 
@@ -162,9 +162,11 @@ def compare_best(
             tuned[str(variant)] = replace(found, chosen=chosen, ranges={name: found.ranges[name] for name in chosen})
     command = command or study_command(
         task, wanted, seeds, Path(out).resolve(), preset=preset, changes=common, best=[Path(path).resolve() for path in best],
-        **{name: value for name, value in pool.items() if name != "show"},
+        allow_other_data=allow_other_data, **where,
     )  # fmt: skip
-    return compare(task, wanted, seeds, out, preset=preset, changes=common, tuned=tuned, command=command, **pool)
+    return compare(
+        task, wanted, seeds, out, preset=preset, changes=common, tuned=tuned, command=command, allow_other_data=allow_other_data, **where
+    )  # fmt: skip
 
 
 def found_best(path: str | Path, task: str) -> Tuned:

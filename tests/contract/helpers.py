@@ -65,3 +65,12 @@ def capture(model: nn.Module, note: Callable[[str, nn.Module, Any, Any], None]) 
         return lambda module, args, out: note(name, module, args, out)
 
     return [module.register_forward_hook(hook(name)) for name, module in model.named_modules()]
+
+
+def own_gradients(model: nn.Module, out: Tensor) -> Tensor:
+    """The gradients of the mean square of an output in the model's own parameters, in one vector; 0 where there is none."""
+    own = own_parameters(model)
+    found = torch.autograd.grad(out.float().square().mean(), own, allow_unused=True)
+    return torch.cat(
+        [(torch.zeros_like(p) if g is None else g).float().flatten() for p, g in zip(own, found, strict=True)]
+    )

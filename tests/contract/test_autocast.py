@@ -7,7 +7,7 @@ import torch
 
 import mollifier
 
-from .helpers import own_parameters
+from .helpers import own_gradients, own_parameters
 from .zoo import KINDS, Kind, by_name
 
 
@@ -18,9 +18,7 @@ def test_bf16_autocast_trains(kind: Kind, level: float) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         loss = kind.run(model, x).float().square().mean()
     loss.backward()
-    assert loss.isfinite()
-    grads = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    assert all(bool(grad.isfinite().all()) and grad.dtype == torch.float32 for grad in grads)
+    assert all(parameter.grad.dtype == torch.float32 for parameter in model.parameters() if parameter.grad is not None)
     if level > 0.0:
         assert all(parameter.grad is not None for parameter in mollifier.added_parameters(model))
     if level < 0.9:
@@ -30,22 +28,26 @@ def test_bf16_autocast_trains(kind: Kind, level: float) -> None:
 
 
 @by_name(KINDS)
-def test_bf16_autocast_stays_close_to_float32(kind: Kind) -> None:
-    model, x = kind.mollified(level=0.5).eval(), kind.input()
+@pytest.mark.parametrize("level", [1.0, 0.5, 0.0])
+def test_bf16_autocast_stays_close_to_float32(kind: Kind, level: float) -> None:
+    model, x = kind.mollified(level=level).eval(), kind.input()
     want = kind.run(model, x)
+    slopes = own_gradients(model, want)
     with torch.autocast("cpu", torch.bfloat16):
-        got = kind.run(model, x).float()
-    assert (got - want).abs().max() < 0.03 * want.abs().max()
+        got = kind.run(model, x)
+    assert (got.float() - want).abs().max() < 0.03 * want.abs().max()
+    assert (own_gradients(model, got) - slopes).norm() <= 0.05 * slopes.norm()
 
 
 @by_name(KINDS)
 def test_the_level_is_not_rounded_with_the_weights(kind: Kind) -> None:
     """0.999 in bfloat16 is 1: the level keeps its own precision when the model is cast, there and back."""
     model, x = kind.mollified(level=0.999), kind.input()
+    want = kind.run(model.eval(), x)
     model.to(torch.bfloat16)
     assert mollifier.levels(model) == [0.999] * len(mollifier.levels(model))
     assert all(parameter.dtype == torch.bfloat16 for parameter in mollifier.added_parameters(model))
-    out = kind.run(model.train(), x if kind.vocabulary else x.bfloat16())
+    out = kind.run(model, x if kind.vocabulary else x.bfloat16())
     assert out.dtype == torch.bfloat16
-    assert bool(out.isfinite().all())
+    assert (out.float() - want).abs().max() < 0.06 * want.abs().max()
     assert mollifier.levels(model.float()) == [0.999] * len(mollifier.levels(model))

@@ -30,7 +30,7 @@ def test_a_gan_is_trained_from_level_one_to_the_plain_pair() -> None:
     for _ in range(7):
         real, noise = torch.rand(batch, 2, 16, 16), torch.randn(batch, 6, 1, 1)
         fake = generator(noise)
-        assert fake.abs().max() <= 1
+        assert 0 < fake.abs().max() <= 1
         loss = criterion(discriminator(real), torch.ones(batch))
         loss = loss + criterion(discriminator(fake.detach()), torch.zeros(batch))
         for_discriminator.zero_grad()
@@ -42,7 +42,9 @@ def test_a_gan_is_trained_from_level_one_to_the_plain_pair() -> None:
         fooled.backward()
         for_generator.step()
         annealers[0].step(fooled)
-        assert fooled.isfinite()
+    assert [annealer.finished for annealer in annealers] == [True, True]
+    judged = [discriminator.eval()(images).mean() for images in (real, fake)]
+    assert judged[0] > judged[1]  # it has learnt something
     for model, plain in ((generator, Generator()), (discriminator, Discriminator())):
         mollifier.restore(model)
         assert [type(part) for part in model.modules()] == [type(part) for part in plain.modules()]
@@ -65,7 +67,7 @@ def test_a_decoder_has_noise_of_its_own_at_every_call() -> None:
     model: Any = mollifier.mollify(VAE(), level=0.5).train()
     z = torch.randn(4, 2)
     assert not torch.equal(model.decode(z), model.decode(z))
-    assert F.binary_cross_entropy(model.decode(z), torch.rand(4, 6)).isfinite()
+    assert ((model.decode(100 * z) >= 0) & (model.decode(100 * z) <= 1)).all()  # the output is not mollified
 
 
 @pytest.mark.parametrize("kind", [GCN, DeepGCN], ids=["graph", "graph-named"])
@@ -77,7 +79,8 @@ def test_graphs_of_any_size(kind: type[nn.Module]) -> None:
             x = torch.randn(nodes, 6)
             out = seeded(row, model.train(), x)
             assert out.shape == (nodes, 3)
-            assert out.isfinite().all()
+            if level == 0.5:
+                assert not torch.equal(out, row.run(model, x))  # new noise
             if level == 1.0:
                 torch.testing.assert_close(row.run(model.eval(), x), row.limit(model, x))
             if level == 0.0:

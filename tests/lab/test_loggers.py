@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -117,3 +119,62 @@ def test_wandb_is_offline_and_keeps_its_id(tmp_path: Path, monkeypatch: pytest.M
 def test_neither_is_imported_unasked(tmp_path: Path) -> None:
     engine.train(CONFIG, tmp_path / "run", hardware=Hardware(threads=1, tensorboard=False), show=False)
     assert not {"mlflow", "wandb"} & set(sys.modules)
+
+
+STOPPED = """
+import sys
+from pathlib import Path
+from mollifier_lab import RunConfig, engine
+from mollifier_lab.hardware import Hardware
+
+def stop(update, *_):
+    if update == 3:
+        raise SystemExit
+
+config = RunConfig.make("parity", "mollified", bits=4, width=4, depth=2, samples=8, batch=8, updates=4, evaluate_every=2)
+engine.train(config, Path(sys.argv[1]), hardware=Hardware(threads=1, tensorboard=False, logger=sys.argv[2]), show=False, observe=stop)
+"""
+READ = """
+import sys, warnings
+warnings.simplefilter("ignore")
+import mlflow
+client = mlflow.MlflowClient(tracking_uri=sys.argv[1])
+experiments = [each for each in client.search_experiments() if each.name == "mollifier parity"]
+runs = client.search_runs([each.experiment_id for each in experiments])
+for run in runs:
+    history = client.get_metric_history(run.info.run_id, "train_nll")
+    print(run.info.run_name, run.info.status, run.data.params["bits"], sorted(each.step for each in history), sep="; ")
+"""
+
+
+@pytest.fixture
+def stopped_and_resumed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that was told of by the package itself, in processes of their own, before it was stopped and after."""
+    if importlib.util.find_spec(request.param) is None:
+        pytest.skip(f"{request.param} is not installed")
+    for name in ("MLFLOW_TRACKING_URI", "WANDB_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    out = tmp_path / "run"
+    subprocess.run([sys.executable, "-c", STOPPED, str(out), request.param], check=True)
+    flags = ("--logger", request.param, "--threads", "1", "--no-tensorboard", "--quiet")
+    done = subprocess.run([sys.executable, "-m", "mollifier_lab", "resume", str(out), *flags], check=True, capture_output=True, text=True)  # fmt: skip
+    assert "done: " in done.stdout
+    return out
+
+
+@pytest.mark.parametrize("stopped_and_resumed", ["mlflow"], indirect=True)
+def test_the_real_mlflow_holds_one_run_with_every_evaluation(stopped_and_resumed: Path) -> None:
+    where = (stopped_and_resumed / "mlflow").as_uri()
+    found = subprocess.run([sys.executable, "-c", READ, where], check=True, capture_output=True, text=True).stdout
+    assert found == "mollified, seed 0; FINISHED; 4; [0, 2, 4]\n"
+
+
+@pytest.mark.parametrize("stopped_and_resumed", ["wandb"], indirect=True)
+def test_the_real_wandb_writes_offline_under_one_id(stopped_and_resumed: Path) -> None:
+    files = sorted((stopped_and_resumed / "wandb").glob("offline-run-*/run-*.wandb"))
+    assert len(files) == 2
+    assert len({file.name for file in files}) == 1
+    for file in files:
+        held = file.read_bytes()
+        assert all(word in held for word in (b"train_nll", b"level_2", b"mollified, seed 0"))

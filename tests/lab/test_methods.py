@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
@@ -31,7 +29,6 @@ def test_trains_and_ends_plain(name: str, method: str, make_task: MakeTask) -> N
     for update in range(3):
         loss = task.loss(model, task.batch(update))
         (loss * task.scale).backward()
-        assert math.isfinite(loss.item())
         assert [key for key, value in model.named_parameters() if value.grad is None] == []
         optimizer.step()
         optimizer.zero_grad()
@@ -53,7 +50,6 @@ def test_trains_and_ends_plain(name: str, method: str, make_task: MakeTask) -> N
     assert [type(part) for part in model.modules()] == [type(part) for part in plain.modules()]
     assert sorted(model.state_dict()) == sorted(plain.state_dict())
     assert task.evaluate(model, task.splits[0], CPU) == annealed
-    assert all(math.isfinite(value) for value in annealed.values())
 
 
 @pytest.mark.parametrize("task", EVERY)

@@ -14,7 +14,7 @@ from rich.console import Console
 from mollifier_lab import progress
 from mollifier_lab.job import Job, Outcome
 from mollifier_lab.overview import Overview, Pace
-from mollifier_lab.progress import Progress, notes_to, telling
+from mollifier_lab.progress import Progress, notes_to, print_line, telling
 from mollifier_lab.settings import RunConfig
 
 LOSS = torch.tensor(0.1234)
@@ -138,3 +138,16 @@ def test_the_pace_of_a_study() -> None:
     pace.ended("plain", 20.0)
     assert pace.left({"mollified": [(20.0, 10.0)]}, ["plain", "mollified"]) == (10 + 15 + 30) / 2
     assert pace.left({"mollified": [(20.0, 100.0)]}, []) == 100  # the slowest is waited for
+
+
+def test_a_line_on_a_terminal_is_broken_between_words() -> None:
+    text = "12/15  residual + batch norm, seed 0: training NLL 0.305, 36.5 s; annealing had not ended: levels 0.01…0.96"
+    for terminal, lines in ((True, 2), (False, 1)):
+        said = Console(file=io.StringIO(), width=80, force_terminal=terminal)
+        print_line(said, text)
+        shown = said.file.getvalue()  # type: ignore[attr-defined]
+        assert shown.split() == text.split()
+        assert len(shown.splitlines()) == lines
+    said = Console(file=io.StringIO(), width=80, force_terminal=True)
+    print_line(said, path := "/a/path" * 20)  # to be copied as one
+    assert said.file.getvalue() == f"{path}\n"  # type: ignore[attr-defined]

@@ -42,6 +42,14 @@ class _Binary(Levelled):
     def forward(self, x: Tensor) -> Tensor:
         if not self.active:
             return self.idle(self.hard(x))
+        if self.known_level() is not None:
+            return self.mixed(x)
+        return torch.where(
+            self.level > 0.0, self.mixed(x), self.hard(x)
+        )  # the level may be 0 without the host knowing it
+
+    def mixed(self, x: Tensor) -> Tensor:
+        """The tangent with probability p, else the function of its noisy input; or the mean of the two."""
         pi, xi = self.uniform(x), self.normal(x)
         if isinstance(pi, Tensor) or pi == "sample":
             pi = uniform_like(x) if isinstance(pi, str) else pi

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,10 +31,11 @@ from mollifier_lab.commands.options import (
 )
 from mollifier_lab.commands.screen import result_line, say, tell_end
 from mollifier_lab.commands.start import Start
-from mollifier_lab.errors import LabError
+from mollifier_lab.errors import Busy, LabError
+from mollifier_lab.files import leaving_nothing
 from mollifier_lab.hardware import Hardware, resume_command
 from mollifier_lab.ranks import rank
-from mollifier_lab.runs import RunFolder
+from mollifier_lab.runs import PREPARED, RunFolder
 from mollifier_lab.settings import TASKS, RunConfig
 
 S = TypeVar("S")
@@ -119,9 +121,10 @@ class Train(Generic[S]):
 
         from mollifier_lab import engine
 
-        if rank() == 0:
-            notes.add(out, self.tags, self.note)
-        result = engine.train(config, out, data=self.data, hardware=self.hardware, show=not self.quiet, warn=True)
+        with leaving_nothing(out, PREPARED, Busy) if rank() == 0 else contextlib.nullcontext():
+            if rank() == 0:
+                notes.add(out, self.tags, self.note)
+            result = engine.train(config, out, data=self.data, hardware=self.hardware, show=not self.quiet, warn=True)
         tell_end(self.task, result, out)
         return 0
 

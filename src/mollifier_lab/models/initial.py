@@ -55,6 +55,21 @@ def unit_variance(model: nn.Module, inputs: Tensor, gain: float = 1.0) -> None:
         hook.remove()
 
 
+def critical_gain(activation: nn.Module) -> float:
+    """Return the gain of orthogonal weights at which a small signal around 0 passes a layer with its length unchanged.
+
+        >>> critical_gain(nn.Sigmoid()), critical_gain(nn.Tanh()), round(critical_gain(nn.ReLU()), 3)
+        (4.0, 1.0, 1.414)
+
+    It is one over the root mean square of the slopes just below and just above 0 (dynamical isometry, Pennington et al. 2017). With a sigmoid
+    it takes `centre`, too: else the signal is not around 0.
+    """
+    with torch.enable_grad():
+        near = torch.tensor([-1e-3, 1e-3], dtype=torch.float64, requires_grad=True)
+        (slopes,) = torch.autograd.grad(activation(near).sum(), near)
+    return round(float(slopes.square().mean() ** -0.5), 4)
+
+
 @torch.no_grad()
 def centre(model: nn.Module, activation: nn.Module) -> None:
     """Give each hidden layer but the first the biases that map the activation's value at 0 to 0.

@@ -1,4 +1,4 @@
-"""Tables that fit a narrow terminal: lines break between words, never inside them; columns without room go into a table below."""
+"""Tables that fit a narrow terminal: lines break between words, never inside them or in numbers; columns without room go into a table below."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.text import Text
 LONGEST = 40  # letters of a word that a column makes room for; the rest is cut, and said to be by …
 AROUND = 3  # letters around a cell, and one more at the edge
 EASY = 18  # letters that a column of longer texts is given, where there is room for a table of it
+SHORT = 8  # letters of cells that are never broken
 WORST = 0.999  # a column that has all the room it wants
 
 
@@ -30,13 +31,16 @@ class Fitting(Table):
         """Draw it, in as many parts as it needs."""
         room = options.max_width
         texts = [[_text(each) for each in (column.header, *column._cells)] for column in self.columns]
-        needs = [min(LONGEST, max(map(_longest_word, column), default=1)) for column in texts]
+        needs = [
+            _need(column, whole=each.justify == "right" or _is_short(column))
+            for column, each in zip(texts, self.columns, strict=True)
+        ]
         wants = [max((len(line) for text in column for line in text.split("\n")), default=1) for column in texts]
         if sum(wants) + AROUND * len(wants) < room:
             yield from super().__rich_console__(console, options)
             return
         easy = [max(need, min(want, EASY)) for need, want in zip(needs, wants, strict=True)]
-        parts = list(groups(easy, room))
+        parts = min((list(groups(each, room)) for each in (easy, [*needs[:1], *easy[1:]])), key=len)
         for place, part in enumerate(parts):
             yield self._part(part, needs, wants, room, first=place == 0)
         if self.caption is not None:  # below a narrow part it would be narrow, too
@@ -88,6 +92,21 @@ def share(needs: Sequence[int], wants: Sequence[int], room: int) -> list[int]:
 
 def _text(cell: object) -> str:
     return cell.plain if isinstance(cell, Text) else str(cell)
+
+
+def _need(column: Sequence[str], whole: bool) -> int:
+    """Return the letters that a column cannot do without: its longest word, or a whole cell below the heading if that is not too long.
+
+    >>> _need(["95 % interval", "0.693 – 0.697"], whole=True), _need(["95 % interval", "0.693 – 0.697"], whole=False)
+    (13, 8)
+    """
+    words = max(map(_longest_word, column), default=1)
+    cells = max(map(len, column[1:]), default=1) if whole else 1
+    return min(LONGEST, max(words, cells if cells <= LONGEST else 1))
+
+
+def _is_short(column: Sequence[str]) -> bool:
+    return max(map(len, column[1:]), default=0) <= SHORT
 
 
 def _longest_word(text: str) -> int:

@@ -5,19 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from mollifier_lab.settings.base import Range
+from mollifier_lab.settings.base import Optimizer, Range
 from mollifier_lab.settings.recurrent import RecurrentSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adding(RecurrentSettings):
-    """What is the sum of the two marked numbers?"""
+class Adding(RecurrentSettings, curve="valid_loss", headline="test_loss", target=0.01, chance=1.0 / 6.0):
+    """Adding problem, 100 to 400 steps, tanh RNN, GRU or LSTM."""
 
-    summary: ClassVar[str] = "adding problem, 100 to 400 steps, tanh RNN, GRU or LSTM"
-    curve: ClassVar[str] = "valid_loss"
-    headline: ClassVar[str] = "test_loss"
-    target: ClassVar[float] = 0.01
-    chance: ClassVar[float] = 1.0 / 6.0
     search: ClassVar[dict[str, Range]] = {"lr": (1e-4, 1e-2, "log")}
     presets: ClassVar[dict[str, dict[str, object]]] = {
         "paper": {},
@@ -33,12 +28,16 @@ class Adding(RecurrentSettings):
     init: Literal["torch", "orthogonal"] = "torch"
     """Of the recurrent weights: torch's own, or an orthogonal matrix for each gate."""
     gates: Literal["hard-sigmoid", "sigmoid"] = "sigmoid"
-    optimizer: Literal["sgd", "nesterov", "rmsprop", "adam"] = "adam"
+    optimizer: Optimizer = "adam"
     lr: float = 1e-3
     clip: float = 1.0
     batch: int = 50
     updates: int = 5000
     evaluate_every: int = 500
+
+    def network_size(self) -> tuple[int, int]:
+        """Return the layers, and the recurrent weights."""
+        return 1, {"rnn": 1, "gru": 3, "lstm": 4}[self.cell] * self.width**2
 
     def checks(self) -> list[tuple[str, str, bool]]:
         return [

@@ -31,7 +31,14 @@ class Settings:
 
     Every class variable is a fact about the task: the metric of its curve and of its table (all of them: the lower, the better), the target
     of 'updates to reach', the table's value of a network that knows nothing (a diverged run counts as that), what the paper reports, its
-    presets, and what a search draws (of the methods' own knobs, where `KNOBS` does not fit the task).
+    presets, and what a search draws (of the methods' own knobs, where `KNOBS` does not fit the task). The first four can be given in the
+    class statement, and the first line of the docstring is the summary:
+
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Sorting(Settings, curve="valid_loss", headline="test_error", target=0.1, chance=0.5):
+    ...     'Sorting numbers.'
+    >>> Sorting.headline, Sorting.summary
+    ('test_error', 'Sorting numbers')
     """
 
     curve: ClassVar[str]
@@ -106,6 +113,21 @@ class Settings:
     weight_std: float = 0.1
     """Weight noise: standard deviation at level 1."""
 
+    def __init_subclass__(
+        cls,
+        *,
+        curve: str | None = None,
+        headline: str | None = None,
+        target: float | None = None,
+        chance: float | None = None,
+    ) -> None:
+        facts = {"curve": curve, "headline": headline, "target": target, "chance": chance}
+        for name, value in facts.items():
+            if value is not None:
+                setattr(cls, name, value)
+        if cls.__doc__ and "summary" not in vars(cls):
+            cls.summary = cls.__doc__.partition("\n")[0].rstrip(".")
+
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
@@ -153,6 +175,10 @@ class Settings:
     def describe(self) -> str:
         """Say what these settings run, in a line; `summary` is of the task's defaults."""
         return self.summary
+
+    def network_size(self) -> tuple[int, int]:
+        """Return about how many layers and weights the network has at least; zeros where that is not known."""
+        return 0, 0
 
     def checks(self) -> list[tuple[str, str, bool]]:
         """A task's own checks: name, what is expected, whether it holds."""

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from mollifier_lab.settings.base import Range
+from mollifier_lab.settings.base import Optimizer, Range
 from mollifier_lab.settings.recurrent import RecurrentSettings
 from mollifier_lab.settings.reported import Reported
 
 
 @dataclass(frozen=True, kw_only=True)
-class Characters(RecurrentSettings):
-    """Which vector has this word?"""
+class Characters(RecurrentSettings, curve="valid_loss", headline="test_loss", target=0.2, chance=1.0):
+    """Characters to word vectors, bidirectional LSTM and 5-layer tanh MLP."""
 
-    summary: ClassVar[str] = "characters to word vectors, bidirectional LSTM and 5-layer tanh MLP"
-    curve: ClassVar[str] = "valid_loss"
-    headline: ClassVar[str] = "test_loss"
-    target: ClassVar[float] = 0.2
+    # chance: the mean vector has this loss, because the vectors are standardised
     paper: ClassVar[tuple[Reported, ...]] = (
         Reported(
             {"plain": 0.148, "mollified": 0.128},
@@ -27,7 +24,6 @@ class Characters(RecurrentSettings):
             "training loss, other vectors",
         ),
     )
-    chance: ClassVar[float] = 1.0  # the mean vector, for standardised vectors
     search: ClassVar[dict[str, Range]] = {"lr": (1e-5, 1e-2, "log"), "gain": (0.5, 2.0, "linear")}
     presets: ClassVar[dict[str, dict[str, object]]] = {
         "paper": {},
@@ -46,7 +42,7 @@ class Characters(RecurrentSettings):
     """Layers of the MLP."""
     longest: int = 24
     """Words with more characters are left out."""
-    optimizer: Literal["sgd", "nesterov", "rmsprop", "adam"] = "rmsprop"
+    optimizer: Optimizer = "rmsprop"
     lr: float = 6e-4
     momentum: float = 0.92
     batch: int = 64
@@ -61,6 +57,10 @@ class Characters(RecurrentSettings):
         """
         words = f", {self.words:,} words" if self.words else ""
         return f"characters to word vectors, bidirectional LSTM and {self.depth}-layer tanh MLP × {self.width}{words}"
+
+    def network_size(self) -> tuple[int, int]:
+        """Return the layers, and the weights of the LSTM and of the MLP's hidden layers."""
+        return self.depth + 1, self.width**2 * (self.depth + 9)
 
     def checks(self) -> list[tuple[str, str, bool]]:
         names = ("valid", "embedding", "width", "depth", "longest")

@@ -5,18 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from mollifier_lab.settings.base import Range, Settings
+from mollifier_lab.settings.base import Optimizer, Range, Settings
 from mollifier_lab.settings.reported import Reported
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cifar10(Settings):
-    """Which of ten things?"""
+class Cifar10(Settings, curve="valid_error", headline="test_error", target=0.2, chance=0.9):
+    """CIFAR-10, ResNet-110 (20, 32, 56)."""
 
-    summary: ClassVar[str] = "CIFAR-10, ResNet-110 (20, 32, 56)"
-    curve: ClassVar[str] = "valid_error"
-    headline: ClassVar[str] = "test_error"
-    target: ClassVar[float] = 0.2
     paper: ClassVar[tuple[Reported, ...]] = (
         Reported(
             {"residual": 0.0822, "stochastic-depth": 0.0675, "mollified-residual": 0.0755},
@@ -26,7 +22,6 @@ class Cifar10(Settings):
             "early-stopped: compare with best",
         ),
     )
-    chance: ClassVar[float] = 0.9
     search: ClassVar[dict[str, Range]] = {"lr": (1e-2, 1.0, "log"), "weight_decay": (1e-5, 1e-3, "log")}
     knobs: ClassVar[dict[str, Range]] = {"k": (0.3, 100.0, "log")}
     presets: ClassVar[dict[str, dict[str, object]]] = {
@@ -42,7 +37,7 @@ class Cifar10(Settings):
     """Batch normalisation? Without it, method plain is the twin of the ResNet that has nothing but convolutions and ReLUs."""
     train: int = 45_000
     """Training images, at most 45,000; the other 5,000 are for validation."""
-    optimizer: Literal["sgd", "nesterov", "rmsprop", "adam"] = "nesterov"
+    optimizer: Optimizer = "nesterov"
     weight_decay: float = 1e-4
     batch: int = 128
     epochs: float = 500.0
@@ -57,6 +52,10 @@ class Cifar10(Settings):
         'CIFAR-10, ResNet-20 from 8 channels, 5,000 training images'
         """
         return f"CIFAR-10, ResNet-{self.depth} from {self.width} channels, {self.train:,} training images"
+
+    def network_size(self) -> tuple[int, int]:
+        """Return the layers, and the weights of the convolutions."""
+        return self.depth, 50 * (self.depth - 2) * self.width**2
 
     def checks(self) -> list[tuple[str, str, bool]]:
         return [

@@ -5,18 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from mollifier_lab.settings.base import Range, Settings
+from mollifier_lab.settings.base import Optimizer, Range, Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mnist(Settings):
-    """Which digit?"""
+class Mnist(Settings, curve="valid_error", headline="test_error", target=0.1, chance=0.9):
+    """MNIST, deep thin sigmoid or tanh MLPs, 6 to 72 layers × 100."""
 
-    summary: ClassVar[str] = "MNIST, deep thin sigmoid or tanh MLPs, 6 to 72 layers × 100"
-    curve: ClassVar[str] = "valid_error"
-    headline: ClassVar[str] = "test_error"
-    target: ClassVar[float] = 0.1
-    chance: ClassVar[float] = 0.9
     search: ClassVar[dict[str, Range]] = {"lr": (1e-5, 1e-2, "log"), "gain": (1.0, 4.0, "linear")}
     knobs: ClassVar[dict[str, Range]] = {"k": (10.0, 10_000.0, "log")}
     presets: ClassVar[dict[str, dict[str, object]]] = {
@@ -31,13 +26,13 @@ class Mnist(Settings):
     """Units a layer."""
     activation: Literal["sigmoid", "tanh", "relu", "hard-sigmoid", "step"] = "sigmoid"
     """Of the hidden units; step has the derivative of its Gaussian smoothing."""
-    init: Literal["glorot", "orthogonal", "lsuv", "centred"] = "glorot"
-    """Of the hidden layers' weights, times the gain: Glorot's, orthogonal matrices, or these scaled to unit variance on a batch, layer by layer; centred: Glorot's, with biases that take the mean of a sigmoid's output away."""
+    init: Literal["glorot", "orthogonal", "lsuv", "centred", "isometric"] = "glorot"
+    """Of the hidden layers' weights, times the gain: Glorot's, orthogonal matrices, or these scaled to unit variance on a batch, layer by layer; centred: Glorot's, with biases that take the mean of a sigmoid's output away; isometric: orthogonal matrices with these biases, times what the activation's slope takes away, so that gain 1 neither shrinks nor stretches a small signal."""
     lr_end: float = 1.0
     """What part of the learning rate is left at the end of its fall, which is geometric; 1: it is constant."""
     lr_over: float = 0.8
     """The part of the updates over which the learning rate falls; after it, it stays."""
-    optimizer: Literal["sgd", "nesterov", "rmsprop", "adam"] = "rmsprop"
+    optimizer: Optimizer = "rmsprop"
     lr: float = 4e-4
     momentum: float = 0.0
     batch: int = 500
@@ -51,6 +46,10 @@ class Mnist(Settings):
         'MNIST, 10×100 sigmoid MLP'
         """
         return f"MNIST, {self.depth}×{self.width} {self.activation} MLP"
+
+    def network_size(self) -> tuple[int, int]:
+        """Return the layers, and the weights of the hidden ones."""
+        return self.depth, self.width * (784 + (self.depth - 1) * self.width)
 
     def checks(self) -> list[tuple[str, str, bool]]:
         return [

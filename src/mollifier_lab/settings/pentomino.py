@@ -5,18 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from mollifier_lab.settings.base import Range, Settings
+from mollifier_lab.settings.base import Optimizer, Range, Settings
 from mollifier_lab.settings.reported import Reported
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pentomino(Settings):
-    """Is one of three shapes different?"""
+class Pentomino(Settings, curve="valid_error", headline="test_error", target=0.35, chance=0.5):
+    """Pentomino 80k, 6×200 sigmoid MLP."""
 
-    summary: ClassVar[str] = "Pentomino 80k, 6×200 sigmoid MLP"
-    curve: ClassVar[str] = "valid_error"
-    headline: ClassVar[str] = "test_error"
-    target: ClassVar[float] = 0.35
     paper: ClassVar[tuple[Reported, ...]] = (
         Reported(
             {"residual": 0.305, "mollified-residual": 0.2485},
@@ -25,7 +21,6 @@ class Pentomino(Settings):
             {"epochs": 100.0},
         ),
     )
-    chance: ClassVar[float] = 0.5
     search: ClassVar[dict[str, Range]] = {"lr": (0.02, 0.5, "log"), "gain": (1.0, 4.0, "linear")}
     presets: ClassVar[dict[str, dict[str, object]]] = {
         "paper": {},
@@ -43,7 +38,7 @@ class Pentomino(Settings):
     """Of the hidden units."""
     lr: float = 1e-3
     momentum: float = 0.9
-    optimizer: Literal["sgd", "nesterov", "rmsprop", "adam"] = "sgd"
+    optimizer: Optimizer = "sgd"
     epochs: float = 100.0
 
     def describe(self) -> str:
@@ -54,6 +49,10 @@ class Pentomino(Settings):
         """
         images = f"{self.train // 1000}k" if self.train % 1000 == 0 else f"{self.train:,}"
         return f"Pentomino {images}, {self.depth}×{self.width} {self.activation} MLP"
+
+    def network_size(self) -> tuple[int, int]:
+        """Return the layers, and the weights of the hidden ones."""
+        return self.depth, self.width * (4096 + (self.depth - 1) * self.width)
 
     def checks(self) -> list[tuple[str, str, bool]]:
         found = [(name, "a whole number >= 1", getattr(self, name) >= 1) for name in ("width", "depth")]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from mollifier_lab.settings.base import Range
+from mollifier_lab.settings.base import Optimizer, Range
 from mollifier_lab.settings.recurrent import RecurrentSettings
 from mollifier_lab.settings.reported import Reported
 
@@ -13,13 +13,10 @@ _FULL = {"width": 200, "gates": "hard-sigmoid", "tokens": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ptb(RecurrentSettings):
-    """Which word is next?"""
+class Ptb(RecurrentSettings, curve="valid_perplexity", headline="test_perplexity", target=150.0, chance=10_000.0):
+    """Penn Treebank word by word, 2 or 3 LSTM layers × 200."""
 
-    summary: ClassVar[str] = "Penn Treebank word by word, 2 or 3 LSTM layers × 200"
-    curve: ClassVar[str] = "valid_perplexity"
-    headline: ClassVar[str] = "test_perplexity"
-    target: ClassVar[float] = 150.0
+    # chance: all words of the vocabulary are equally likely
     paper: ClassVar[tuple[Reported, ...]] = (
         Reported(
             {"plain": 128.4, "paper-lstm": 123.6, "mollified": 123.6}, "table", {"layers": 2} | _FULL, {"epochs": 13.0}
@@ -31,7 +28,6 @@ class Ptb(RecurrentSettings):
             {"epochs": 13.0},
         ),
     )
-    chance: ClassVar[float] = 10_000.0  # every word of the vocabulary alike
     search: ClassVar[dict[str, Range]] = {"lr": (0.1, 3.0, "log"), "decay": (0.4, 0.9, "linear")}
     knobs: ClassVar[dict[str, Range]] = {"k": (0.3, 100.0, "log")}
     presets: ClassVar[dict[str, dict[str, object]]] = {
@@ -56,7 +52,7 @@ class Ptb(RecurrentSettings):
     """Weights are drawn from U(-init, init)."""
     carry_time: bool = False
     """Let the position run on over the windows of a text. Only for methods with mollified gates."""
-    optimizer: Literal["sgd", "nesterov", "rmsprop", "adam"] = "sgd"
+    optimizer: Optimizer = "sgd"
     lr: float = 1.0
     momentum: float = 0.0
     clip: float = 5.0
@@ -72,6 +68,10 @@ class Ptb(RecurrentSettings):
         """
         words = f", {self.tokens:,} words of training text" if self.tokens else ""
         return f"Penn Treebank word by word, {self.layers} LSTM layer{'' if self.layers == 1 else 's'} × {self.width}{words}"
+
+    def network_size(self) -> tuple[int, int]:
+        """Return the layers, and the weights of the recurrent ones."""
+        return self.layers, 8 * self.layers * self.width**2
 
     def checks(self) -> list[tuple[str, str, bool]]:
         names = ("layers", "width", "steps")

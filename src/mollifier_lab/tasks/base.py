@@ -58,6 +58,16 @@ class Task(ABC, Generic[S]):
     def evaluate(self, model: nn.Module, split: str, device: torch.device) -> dict[str, float]:
         """Metrics of a whole split, without the split's name; the model is in eval(), without gradients."""
 
+    def architecture(self) -> dict[str, Any]:
+        """The arguments of every network here that say which architecture the method names, and its stochastic depth and dropout."""
+        method, given = self.config.spec, self.settings
+        return {
+            "architecture": method.architecture,
+            "survival": given.survival,
+            "per_sample": method.per_sample,
+            "dropout": given.dropout,
+        }
+
     def example(self) -> Any:
         """An input for `mollify(example=)`, or None where the structure tells enough."""
         return None

@@ -49,7 +49,7 @@ class CharactersTask(Task[Characters]):
         return size // min(self.settings.batch, size)
 
     def model(self) -> nn.Module:
-        method, given = self.config.spec, self.settings
+        given = self.settings
         return CharacterEncoder(
             self.characters,
             len(self.mean),
@@ -57,11 +57,8 @@ class CharactersTask(Task[Characters]):
             width=given.width,
             depth=given.depth,
             gates=given.gates,
-            architecture=method.architecture,
             gain=given.gain,
-            survival=given.survival,
-            per_sample=method.per_sample,
-            dropout=given.dropout,
+            **self.architecture(),
         )
 
     def batch(self, update: int) -> Batch:

@@ -26,14 +26,11 @@ class Cifar10Task(Classification[Cifar10]):
         self.sets = {split: (part.inputs, part.labels) for split, part in parts.items()}
 
     def model(self) -> nn.Module:
-        method, given = self.config.spec, self.settings
+        given = self.settings
         return resnet(
             given.depth,
             width=given.width,
-            architecture=method.architecture,
-            survival=given.survival,
-            per_sample=method.per_sample,
-            dropout=given.dropout,
+            **self.architecture(),
             normalised=given.normalised,
         )
 

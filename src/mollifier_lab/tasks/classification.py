@@ -26,6 +26,8 @@ class Classification(Task[S]):
     inputs: ClassVar[int]
     outputs: ClassVar[int] = 1
     loss_name: ClassVar[str] = "loss"
+    sparse: ClassVar[bool] = False
+    """Are nearly all inputs zero?"""
     chunk: ClassVar[int] = 5_000
     """Samples that are evaluated at once."""
     sets: dict[str, Pair]
@@ -40,10 +42,8 @@ class Classification(Task[S]):
         return size // min(self.settings.batch, size)
 
     def model(self) -> nn.Module:
-        method, given = self.config.spec, self.settings
-        options: dict[str, Any] = {name: getattr(given, name) for name in ("width", "depth", "activation", "gain")}
-        options |= {"survival": given.survival, "dropout": given.dropout, "per_sample": method.per_sample}
-        return mlp(self.width_of_inputs(), self.outputs, architecture=method.architecture, **options)
+        options = {name: getattr(self.settings, name) for name in ("width", "depth", "activation", "gain")}
+        return mlp(self.width_of_inputs(), self.outputs, sparse=self.sparse, **options, **self.architecture())
 
     def width_of_inputs(self) -> int:
         """Units of the network's input."""

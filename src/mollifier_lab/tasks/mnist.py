@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from mollifier_lab.data import mnist
 from mollifier_lab.data.folder import data_folder
-from mollifier_lab.models.initial import centre, orthogonal, unit_variance
+from mollifier_lab.models.initial import centre, critical_gain, orthogonal, unit_variance
 from mollifier_lab.models.mlp import ACTIVATIONS
 from mollifier_lab.settings import Mnist
 from mollifier_lab.tasks.classification import Classification
@@ -27,10 +27,13 @@ class MnistTask(Classification[Mnist]):
 
     def model(self) -> nn.Module:
         model, given = super().model(), self.settings
-        if given.init == "centred":
-            centre(model, ACTIVATIONS[given.activation]())
-        elif given.init != "glorot":
+        activation = ACTIVATIONS[given.activation]()
+        if given.init in ("orthogonal", "lsuv"):
             orthogonal(model, given.gain)
+        elif given.init == "isometric":
+            orthogonal(model, given.gain * critical_gain(activation))
+        if given.init in ("centred", "isometric"):
+            centre(model, activation)
         if given.init == "lsuv":
             unit_variance(model, self.prepare(self.batch(0)[0]), given.gain)
         return model

@@ -46,17 +46,14 @@ class PtbTask(Task[Ptb]):
         return self.windows
 
     def model(self) -> nn.Module:
-        method, given = self.config.spec, self.settings
+        given = self.settings
         return LanguageModel(
             self.words,
             width=given.width,
             layers=given.layers,
             gates=given.gates,
-            architecture=method.architecture,
             init=given.init,
-            survival=given.survival,
-            per_sample=method.per_sample,
-            dropout=given.dropout,
+            **self.architecture(),
         )
 
     def batch(self, update: int) -> Batch:

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 import mollifier
-from mollifier.nn import Step
+from mollifier.nn import HardSigmoid, Step
 from mollifier_lab.apply_method import apply_method, finish
 from mollifier_lab.errors import LabError
 from mollifier_lab.models import mlp
-from mollifier_lab.models.initial import centre, hidden_layers, orthogonal, unit_variance
+from mollifier_lab.models.initial import centre, critical_gain, hidden_layers, orthogonal, unit_variance
 from mollifier_lab.models.sequence import SequenceSum
 from mollifier_lab.settings import RunConfig
 
@@ -104,3 +104,21 @@ def test_centred_biases_let_a_signal_through_deep_sigmoid_networks():
     tanh = mlp(30, 1, width=100, depth=3, activation="tanh")
     centre(tanh, nn.Tanh())
     assert not any(part.bias.any() for part in tanh if isinstance(part, nn.Linear))  # 0 at 0: nothing to centre
+
+
+@pytest.mark.parametrize("activation", [nn.Sigmoid(), nn.Tanh(), HardSigmoid()], ids=lambda each: type(each).__name__)
+def test_at_the_critical_gain_a_small_signal_keeps_its_length_through_fifty_layers(activation: nn.Module) -> None:
+    torch.manual_seed(0)
+    x = 0.02 * torch.randn(64, 100)
+    model = mlp(100, 1, width=100, depth=50)
+    body = nn.Sequential(*(each for layer in hidden_layers(model) for each in (layer, activation)))
+    critical = critical_gain(activation)
+
+    @torch.no_grad()
+    def passed(gain: float) -> float:
+        orthogonal(model, gain * critical)
+        centre(model, activation)
+        return float((body(x) - activation(torch.zeros(()))).norm() / x.norm())
+
+    assert 0.8 < passed(1.0) < 1.02
+    assert passed(0.5) < 1e-4

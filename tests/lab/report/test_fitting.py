@@ -53,3 +53,13 @@ def test_a_table_that_fits_is_left_as_it_is() -> None:
     found = table("task", "what")
     found.add_row("parity", "is the number of ones odd?")
     assert len(printed(found, 80).strip().splitlines()) == 3
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_numbers_are_not_taken_apart(study: Written, width: int) -> None:
+    """Lines break in names, not in `-0.247 – 0.526`."""
+    text = "".join(printed(each, width) for each in terminal_tables(study.report.rows))
+    for row in study.report.rows:
+        cells = dict(zip(HEADINGS, row.cells(), strict=True))
+        for heading in ("95 % interval", "difference to baseline", "updates to target"):
+            assert cells[heading] in text, heading

@@ -251,10 +251,40 @@ def test_a_value_that_stands_alone_is_a_dot(visit: Open, one: Written) -> None:
     assert page.find_elements(By.ID, "final-0") == []  # a plot of one number says no more than the table
 
 
-def test_the_table_of_three_methods_fits_a_desktop(visit: Open, nine: Written) -> None:
-    page = visit(nine.report.page)
-    box = "const e = document.getElementById('table-0').parentNode; return e.scrollWidth - e.clientWidth"
-    assert page.execute_script(box) <= 0
+def test_the_table_fits_a_desktop(visit: Open, nine: Written, study: Written) -> None:
+    """Of three methods, and of five with diverged, failed and unfinished runs."""
+    for written in (nine, study):
+        page = visit(written.report.page, 1280)
+        box = "const e = document.getElementById('table-0').parentNode; return e.scrollWidth - e.clientWidth"
+        assert page.execute_script(box) <= 0
+
+
+def test_no_heading_is_broken_within_a_word_on_a_phone(visit: Open, study: Written) -> None:
+    page = visit(study.report.page, 390)
+    words = """return [...document.querySelectorAll("thead th .name")].flatMap(e => {
+        const text = e.firstChild, range = document.createRange();
+        return [...text.data.matchAll(/[^ ]+/g)].map(found => {
+            range.setStart(text, found.index); range.setEnd(text, found.index + found[0].length);
+            return [found[0], range.getClientRects().length];
+        });
+    })"""
+    found = page.execute_script(words)
+    assert ["mollified", 1] in found
+    assert all(lines == 1 for _, lines in found), found
+
+
+def test_many_names_leave_room_for_the_plots_on_a_phone(visit: Open, many: Written) -> None:
+    page = visit(many.report.page, 390)
+    height = "return document.querySelector('.legend:not(.metrics)').getBoundingClientRect().height"
+    assert page.execute_script(height) < 300
+
+
+def test_an_interval_beyond_the_axis_has_no_end_there(visit: Open, study: Written) -> None:
+    page = visit(study.report.page)
+    bars = (
+        "return [...document.querySelectorAll('#final-0 .bar')].map(e => e.getAttribute('d').split('v10').length - 1)"
+    )
+    assert page.execute_script(bars) == [2, 1, 2, 2, 2]
 
 
 def test_the_table_sorts_by_click_and_by_keyboard(visit: Open, study: Written) -> None:

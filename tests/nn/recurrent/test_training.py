@@ -11,6 +11,7 @@ import mollifier
 from mollifier.nn import HardSigmoidLSTM, RecurrentOptions
 
 WORDS, WIDTH, BATCH, STEPS, UPDATES = 50, 64, 20, 20, 100
+EXPLODED = 1e10
 
 
 class Model(nn.Module):
@@ -30,7 +31,7 @@ class Model(nn.Module):
 
 
 def losses(options: RecurrentOptions, seed: int) -> list[float]:
-    """Of words by Zipf's law, with Zaremba's learning rate and clipping; v is fixed, so that the levels are the same for both."""
+    """Of words by Zipf's law, with Zaremba's learning rate and clipping, up to an explosion; v is fixed, so that the levels are the same for both."""
     torch.manual_seed(seed)
     model = mollifier.mollify(Model(), recurrent=options)
     words = torch.multinomial(1.0 / torch.arange(1, WORDS + 1), BATCH * (UPDATES * STEPS + 1), replacement=True)
@@ -47,6 +48,8 @@ def losses(options: RecurrentOptions, seed: int) -> list[float]:
         optimizer.step()
         annealer.step(loss)
         found.append(float(loss.detach()))
+        if found[-1] > EXPLODED:
+            break
     return found
 
 
@@ -59,5 +62,9 @@ def test_the_default_trains_without_the_copy(seed: int) -> None:
 
 def test_the_odds_explode_there() -> None:
     # with native draws every one of these seeds explodes; with those of the reference, seed 0 stays below 10
-    highest = [max(losses(RecurrentOptions(copy=False, push="odds"), seed)) for seed in range(4)]
-    assert sum(loss > 1e10 for loss in highest) >= 3
+    exploded = 0
+    for seed in range(4):
+        exploded += losses(RecurrentOptions(copy=False, push="odds"), seed)[-1] > EXPLODED
+        if exploded == 3:
+            return
+    raise AssertionError(f"{exploded} of 4 seeds exploded, expected 3")

@@ -133,9 +133,11 @@ const Plot = (() => {
       for (const i of lone(line, y)) node("circle", { class: `lone ${line.kind ?? ""}`, cx: x(line.x[i]), cy: y(line.y[i]), r: line.width + 1.2, fill: line.colour, "fill-opacity": line.opacity }, ink);
     }
     for (const bar of bars) {
-      // an interval may reach beyond a log axis, or beyond what is shown
-      const [from, to] = [bar.low, bar.high].map((value) => Math.min(W - right, Math.max(left - 3, spec.x.log && value <= 0 ? left - 3 : x(value))));
-      node("path", { class: "bar", d: `M${from},${y(bar.y)}H${to}M${from},${y(bar.y) - 5}v10M${to},${y(bar.y) - 5}v10`, stroke: bar.colour, "stroke-width": 2, fill: "none" }, ink);
+      // an interval may reach beyond a log axis, or beyond what is shown: there it has no end
+      const ends = [bar.low, bar.high].map((value) => (spec.x.log && value <= 0 ? -Infinity : x(value)));
+      const [from, to] = ends.map((at) => Math.min(W - right, Math.max(left - 3, at)));
+      const caps = ends.filter((at) => at >= left - 3 && at <= W - right).map((at) => `M${at},${y(bar.y) - 5}v10`).join("");
+      node("path", { class: "bar", d: `M${from},${y(bar.y)}H${to}${caps}`, stroke: bar.colour, "stroke-width": 2, fill: "none" }, ink);
     }
     for (const dot of dots) {
       if (spec.x.log && dot.x <= 0) continue;

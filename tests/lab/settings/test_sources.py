@@ -10,7 +10,7 @@ from mollifier_lab.settings import TASKS, settings_for
 from mollifier_lab.settings.given import COMMON, GIVEN, PRESETS
 from mollifier_lab.settings.sources import markdown, sources, table
 
-DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
+DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
 
 # What the first version of the paper prints, read by hand: section or appendix, setting, value.
 PRINTED = {

@@ -1,0 +1,69 @@
+"""Is there room for a network? Asked before it is built: a machine that runs out of memory kills processes without a word.
+
+>>> needed(4_000_000_000, layers=100_000, copies=4)
+67000000000
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from mollifier_lab.errors import LabError
+from mollifier_lab.settings import Settings
+
+PER_LAYER = (
+    30_000  # bytes of Python objects that a mollified layer of four units took, measured with 1000 and 4000 layers
+)
+MANY = 2000  # layers: building them takes seconds
+LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # of a container
+
+
+def check_room(settings: Settings, memory: int | None = None) -> None:
+    """Refuse a network that cannot be trained in this machine's memory, and say that building a very deep one takes a while.
+
+        >>> from mollifier_lab.settings import Parity
+        >>> check_room(Parity(), memory=10**9)
+        >>> check_room(Parity(depth=1_000_000), memory=24 * 10**9)
+        Traceback (most recent call last):
+        ...
+        mollifier_lab.errors.LabError: depth=1000000, width=200: about 40,000,000,000 weights in 1,000,000 layers need 670 GB of memory or more, with their gradients, the optimiser's state and a copy of the best; there are 24 GB. Take a smaller network
+
+    Args:
+        settings: Of the run.
+        memory: In bytes; that of this machine by default. 0: not known.
+
+    Raises:
+        LabError: If it is too large.
+    """
+    layers, weights = settings.network_size()
+    copies = 4 + (settings.optimizer == "adam") - (settings.optimizer == "sgd" and settings.momentum == 0)
+    need, have = needed(weights, layers, copies), physical_memory() if memory is None else memory
+    if have and need > have:
+        given = ", ".join(f"{name}={getattr(settings, name)}" for name in ("layers", "depth", "width") if hasattr(settings, name))  # fmt: skip
+        raise LabError(
+            f"{given}: about {float(f'{weights:.2g}'):,.0f} weights in {layers:,} layers need {need / 1e9:,.0f} GB of memory or more, with their gradients, "
+            f"the optimiser's state and a copy of the best; there are {have / 1e9:,.0f} GB. Take a smaller network"
+        )
+    if layers > MANY:
+        logging.getLogger("mollifier").info("building a network of %s layers", f"{layers:,}")
+
+
+def needed(weights: int, layers: int, copies: int) -> int:
+    """Return the bytes that training takes at least."""
+    return 4 * weights * copies + PER_LAYER * layers
+
+
+def physical_memory() -> int:
+    """Return the bytes of this machine, or of this container if it has fewer; 0 where the system does not tell."""
+    try:
+        found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 0
+    for path in LIMITS:
+        try:
+            found = min(found, int(Path(path).read_text()))
+        except (OSError, ValueError):  # no container, or "max"
+            continue
+    return max(found, 0)
