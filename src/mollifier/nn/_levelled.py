@@ -48,18 +48,6 @@ def readable(level: Tensor) -> bool:
     )
 
 
-def write_levels(levels: list[Tensor], values: list[float]) -> None:
-    """Write a number into each of these tensors of the host.
-
-    >>> level = torch.tensor(1.0, dtype=torch.float64)
-    >>> write_levels([level], [0.25])
-    >>> level, level._version
-    (tensor(0.2500, dtype=torch.float64), 1)
-    """
-    for level, value in zip(levels, values, strict=True):
-        level.fill_(value)
-
-
 def transformed() -> bool:
     """Is anything compiled, traced or transformed here and now, so that even a tensor on the CPU may have no value?"""
     return is_dynamo_compiling() or _in_functorch() or _tracing() is not None
