@@ -40,7 +40,7 @@ def exponential(t: float, layer: Number, layers: int, v: Number = 1.0, *, k: flo
     if t <= 0:
         return _like(layer, v, 1.0)
     x = -(k * v * layer) / (t * layers)
-    return _clip(-torch.expm1(x) if isinstance(x, Tensor) else -math.expm1(x), p_min)
+    return _clip(-math.expm1(x) if isinstance(x, float) else -torch.expm1(x), p_min)
 
 
 def timed_exponential(
@@ -80,7 +80,7 @@ def timed_exponential(
     else:
         factor = math.exp((1.0 - s) * math.log(min(max(v / first, 1.0 / math.e), math.e)))
     x = -(end * factor * layer) / (s * layers)
-    return _clip(-torch.expm1(x) if isinstance(x, Tensor) else -math.expm1(x), p_min)
+    return _clip(-math.expm1(x) if isinstance(x, float) else -torch.expm1(x), p_min)
 
 
 def linear(t: float, layer: Number, layers: int, v: Number = 1.0, *, horizon: float, p_min: float = 0.0) -> Any:
@@ -222,11 +222,14 @@ def _progress(t: float, layer: Number, layers: int, horizon: float) -> Any:
     if not horizon > 0:
         raise ValueError(f"horizon={horizon}: expected a number of updates above 0")
     done = t * layers / (horizon * layer)
-    return done.clamp(0.0, 1.0) if isinstance(done, Tensor) else min(max(done, 0.0), 1.0)
+    return min(max(done, 0.0), 1.0) if isinstance(done, float) else done.clamp(0.0, 1.0)
 
 
 def _clip(p: Any, p_min: float) -> Any:
-    return p.clamp(p_min, 1.0) if isinstance(p, Tensor) else min(max(p, p_min), 1.0)
+    # An Annealer calls this for every layer at every step, and to ask whether something is a Tensor takes longer.
+    if isinstance(p, float):
+        return p_min if p < p_min else 1.0 if p > 1.0 else p
+    return p.clamp(p_min, 1.0)
 
 
 def _like(layer: Number, v: Number, value: float) -> Any:

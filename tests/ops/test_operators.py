@@ -72,11 +72,9 @@ def test_torch_finds_nothing_wrong(call):
 
 def test_torch_finds_nothing_wrong_with_the_backwards():
     detached = [each.detach() if isinstance(each, torch.Tensor) else each for each in unit_arguments(keep=True)]
-    out, slopes, drawn = OPERATORS.unit(*detached)
+    out, kept = OPERATORS.unit(*detached)
     tail = (detached[6], 20.0, False, -1, 4, False, False, False, True)
-    torch.library.opcheck(
-        OPERATORS.unit_backward.default, (torch.randn_like(out), None, slopes, detached[2], drawn, *tail)
-    )
+    torch.library.opcheck(OPERATORS.unit_backward.default, (torch.randn_like(out), None, kept, detached[2], *tail))
     x, weights, biases, a, *rest = chain_arguments()
     weights, biases, a = ([each.detach() for each in some] for some in (weights, biases, a))
     y, kept = OPERATORS.chain(x.detach(), weights, biases, a, *rest)

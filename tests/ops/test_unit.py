@@ -140,6 +140,22 @@ def test_nan_and_infinity_are_not_hidden(name):
     assert torch.equal(copied.isnan(), x.isnan())
 
 
+@pytest.mark.parametrize("name", ["gelu", "mish", "silu", "sigmoid", "tanh"])
+def test_an_activation_is_precise_where_it_is_nearly_0(name):
+    act, x = activation(name), torch.linspace(-5.0, 8.0, 2001)
+    out = run_unit(x[None], None, torch.ones(1), Spec(act, 0.0))  # without a push it is the activation alone
+    torch.testing.assert_close(out[0].double(), act.f(x.double()), rtol=3e-6, atol=1e-12)
+
+
+def test_a_noisy_relu_without_a_push_has_the_plain_gradient():
+    x = torch.randn(2, 3, 4, 4, requires_grad=True)
+    a = torch.zeros(3, requires_grad=True)  # of a = 0 no push comes
+    out = run_unit(x, None, a, Spec(activation("relu"), 0.5, unit_dim=-3))
+    grad_x, grad_a = torch.autograd.grad(out.sum(), (x, a))
+    assert torch.equal(grad_x, (x > 0).float())
+    assert torch.equal(grad_a, torch.zeros(3))
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_what_is_not_taken_does_no_harm(bad):
     act = activation("tanh")

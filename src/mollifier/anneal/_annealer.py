@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -77,6 +77,11 @@ class Annealer(Path):
         width: float = WIDTH,
     ) -> None:
         self._groups = mollified_groups(model, "Annealer")
+        # straight from the dictionaries, at every step: a buffer may be replaced
+        self._places: list[list[dict[str, Any]]] = [[module._buffers for module in group] for group in self._groups]
+        self._clocks = [
+            each for places in self._places for each in places if each.get("clock") is not None
+        ]  # of time="annealing"
         layers = len(self._groups)
         if schedule is None:
             schedule = "exponential" if k is not None or horizon is None else "front"
@@ -125,7 +130,7 @@ class Annealer(Path):
         last = self.horizon is not None and self.updates >= self.horizon and self.stop_at != 0
         if not last and self.updates % self.every:
             return
-        waiting = self._timed and self.k is None and not self._solve(average)
+        waiting = self.k is None and self._timed and not self._solve(average)
         if last or not waiting:
             t = min(self.updates, self.horizon) / self.every if last and self.horizon else self.updates // self.every
             (self._advance_on_host if on_host else self._advance)(t, last)
@@ -143,7 +148,7 @@ class Annealer(Path):
         self._done.tensor = stop.to(done.dtype)
 
     def _advance_on_host(self, t: float, last: bool) -> None:
-        levels = self._on_numbers(t, self.loss_average)
+        levels = self._on_numbers(t, self._average.value)
         if last or sum(levels) <= self._least():
             self._done.list = [1.0]
             if self.then != "hold":
@@ -202,22 +207,20 @@ class Annealer(Path):
 
     def _write(self) -> None:
         """Set the levels without making the host wait for the device."""
-        values = self._now.list if self._on_host else self._levels.unbind()
+        values: Sequence[Any] = self._now.list if self._on_host else self._levels.unbind()
         targets: list[Tensor] = []
-        sources: list[Any] = []
-        for group, value in zip(self._groups, values, strict=True):
-            for module in group:
-                buffers = module._buffers
-                level: Any = buffers["level"]
+        sources: list[Tensor] = []
+        for places, value in zip(self._places, values, strict=True):
+            for buffers in places:
                 if self._on_host:
-                    level.fill_(value)
+                    buffers["level"].fill_(value)
                 else:
-                    targets.append(level)
+                    targets.append(buffers["level"])
                     sources.append(value)
-                if (clock := buffers.get("clock")) is not None:  # recurrent layers with time="annealing"
-                    clock.fill_(self.updates // self.every)
         if targets:
             torch._foreach_copy_(targets, sources)  # one call for all
+        for buffers in self._clocks:
+            buffers["clock"].fill_(self.updates // self.every)
 
     def _look(self) -> None:
         for text in self._average.warnings():

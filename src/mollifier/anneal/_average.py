@@ -88,7 +88,7 @@ class LossAverage:
         if isinstance(loss, Tensor) and loss.numel() != 1:
             raise ValueError(WRONG_LOSS.format(tuple(loss.shape)))
         average, count, not_finite, below = self._kept.list
-        value = float(loss.detach() if isinstance(loss, Tensor) else loss)
+        value = float(loss.item() if isinstance(loss, Tensor) else loss)
         if not math.isfinite(value):
             not_finite += 1
         elif value < 0 and not self.negative:

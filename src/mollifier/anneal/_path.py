@@ -78,7 +78,7 @@ class Path:
         """The sum of the levels at which annealing ends, with a margin for rounding."""
         if self._timed or self.stop_at == 0 or (self.stop_at is None and self._front is None):
             return -1.0
-        return max(self.stop_at or 1e-9, self.p_min * len(self._layer)) * (1.0 + 1e-9)
+        return max(self.stop_at or 1e-9, self.p_min * self._layer.shape[0]) * (1.0 + 1e-9)
 
     def _end_exponent(self) -> float:
         assert self.stop_at is not None
@@ -112,18 +112,21 @@ class Path:
 
     def _on_numbers(self, t: float, v: float) -> list[float]:
         """The levels, computed on the host."""
-        layers, tops = len(self._layer), self._start.list
+        tops = self._start.list
         if self._front is not None:  # it goes back by itself, so the guard has nothing to do
             self._front.move_on_host(v, self._left(t))
             place, width, p_min = self._front.place, self.width, self.p_min
             return [min(front_at(place, layer, width, p_min), top) for layer, top in enumerate(tops, start=1)]
-        function, own = self._function(), not isinstance(self.schedule, str)
-        levels = [function(t, layer, layers, v) for layer in range(1, layers + 1)]
-        if own:
-            levels = [max(self.p_min, check_level(level)) for level in levels]
-        if self.guard:
-            tops = [min(top, highest(low)) for top, low in zip(tops, self._lowest.list, strict=True)]
-        return [min(level, top) for level, top in zip(levels, tops, strict=True)]
+        function, layers, levels = self._function(), len(tops), []
+        own = not isinstance(self.schedule, str)
+        for layer, (top, low) in enumerate(zip(tops, self._lowest.list, strict=True), start=1):
+            level = function(t, layer, layers, v)
+            if own:
+                level = max(self.p_min, check_level(level))
+            if level > low and self.guard:
+                level = min(level, highest(low))
+            levels.append(min(level, top))
+        return levels
 
     def _on_tensors(self, t: float, average: LossAverage) -> Tensor:
         """Return the levels, computed on the device; a user-defined schedule is called on the host."""

@@ -82,7 +82,7 @@ class ActivationPatch(Patch):
         x = args[0] if args else kwargs["input"]
         known: list[RunEnd] = list(ends._modules.values())  # type: ignore[arg-type]
         for end in known:
-            if end.copies and (below := end.run.finish(x)) is not None:
+            if (below := end.arrival(x)) is not None:
                 return end(below, x, super().forward)
         # the input did not come from its layer, so there is nothing to copy
         alone = noise is None and len(known) == 1 and self._modules[KEY].alone  # type: ignore[union-attr]

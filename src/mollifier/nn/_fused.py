@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from torch.nn.modules import module as _modules
 
 from mollifier import ops
 from mollifier.functional import Noise
-from mollifier.nn._annealed import transformed
+from mollifier.nn._annealed import on_cpu, transformed
 from mollifier.nn.copy import Copy
 from mollifier.nn.noisy import NoisyActivation
 
@@ -41,12 +41,13 @@ def hooked(module: nn.Module) -> bool:
 
 def own_hooks(module: nn.Module) -> bool:
     """Would somebody miss the call, but for hooks on all modules?"""
+    own = module.__dict__
     return bool(
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
-        or "forward" in module.__dict__
+        own["_forward_hooks"]
+        or own["_forward_pre_hooks"]
+        or own["_backward_hooks"]
+        or own["_backward_pre_hooks"]
+        or "forward" in own
     )
 
 
@@ -97,13 +98,15 @@ def _link(
 ) -> ops.Link | None:
     if len(modules) != 2 or plain_class(modules[0]) is not nn.Linear or noise is None or noise.unit_dim != -1:
         return None
-    # at 0 torch's own operations run, bit for bit; an ablation may have set the two apart
-    level = noise.known_level()
-    if not level or level != copy.known_level() or not (noise.operator_mode() == copy.operator_mode() == mode):
+    of_noise, of_copy = cast("tuple[Tensor, Tensor]", (noise._buffers["level"], copy._buffers["level"]))
+    if not (on_cpu(of_noise) and on_cpu(of_copy)):
         return None
-    for module in (*modules, noise, copy):
-        if own_hooks(module):
-            return None
+    # at 0 torch's own operations run, bit for bit; an ablation may have set the two apart
+    level = of_noise.item()
+    if not level or level != of_copy.item() or not (noise.operator_mode() == copy.operator_mode() == mode):
+        return None
+    if own_hooks(modules[0]) or own_hooks(modules[1]) or own_hooks(noise) or own_hooks(copy):
+        return None
     # straight from the dictionaries: a look through nn.Module.__getattr__ takes longer than all else here
     given, act = modules[0]._parameters, noise.activation
     weight, bias, a = given.get("weight"), given.get("bias"), noise._parameters["a"]
@@ -116,7 +119,6 @@ def _link(
         return None
     if not (_simple(weight, dtype) and _simple(a, dtype) and (bias is None or _simple(bias, dtype))):
         return None
-    of_noise, of_copy = cast("tuple[Tensor, Tensor]", (noise._buffers["level"], copy._buffers["level"]))
     return ops.Link(weight, bias, a, act, of_noise, of_copy, noise.c, noise.push, copy.residual, signs)
 
 
@@ -135,9 +137,20 @@ def close(
     """The end of a block: the noisy activation of x, mixed with the copy of below, in one operator where nobody hooks the two."""
     if noise is None:
         return cast(Tensor, copy(below, plain(x)))
-    if not (noise.active and copy.active and noise.fits(x)) or hooked(noise) or hooked(copy):
-        return cast(Tensor, copy(below, noise(x) if noise.active else noise.pass_through(plain(x))))
-    unit_dim = noise.unit_dim if noise.units > 1 else copy.unit_dim
-    settings: dict[str, Any] = {"c": noise.c, "push": noise.push, "unit_dim": unit_dim, "residual": copy.residual}
-    settings |= {"level": noise.level, "copy_level": copy.level, "normal": noise.normal(x), "uniform": copy.uniform(x)}
-    return ops.unit(x, copy.unpadded(below, x), noise.a, noise.activation, **settings)
+    noisy = noise.active
+    if not (noisy and copy.active and noise.fits(x)) or own_hooks(noise) or own_hooks(copy) or any_global_hook():
+        return cast(Tensor, copy(below, noise(x) if noisy else noise.pass_through(plain(x))))
+    return ops.unit(
+        x,
+        copy.unpadded(below, x),
+        noise.a,
+        noise.activation,
+        level=noise._buffers["level"],  # type: ignore[arg-type]
+        copy_level=copy._buffers["level"],
+        c=noise.c,
+        push=noise.push,
+        unit_dim=noise.unit_dim if noise.units > 1 else copy.unit_dim,
+        residual=copy.residual,
+        normal=noise.normal(x),
+        uniform=copy.uniform(x),
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from mollifier.activations import Activation, activation
 
 # In the order of `enum Act` in activations.h, with the options that each takes.
@@ -25,6 +27,7 @@ OPTIONS: dict[str, dict[str, float]] = {
 NAMES = list(OPTIONS)
 BUILT_IN = set(OPTIONS) - {"gelu_tanh"}
 RELU, RELU_OUTPUT = NAMES.index("relu"), len(NAMES)
+_KEY = "_numbers"  # they are kept in the activation, which never changes
 
 
 def knows(act: Activation) -> bool:
@@ -41,10 +44,13 @@ def numbers(act: Activation | None) -> list[float]:
     """
     if act is None:
         return []
-    name = "gelu_tanh" if act.name == "gelu" and act.options.get("approximate") == "tanh" else act.name
-    options = OPTIONS[name]
-    first, second, *_ = *(float(act.options.get(key, options[key])) for key in options), 0.0, 0.0
-    return [float(NAMES.index(name)), act.slope, act.offset, first, second]
+    found = act.__dict__.get(_KEY)
+    if found is None:
+        name = "gelu_tanh" if act.name == "gelu" and act.options.get("approximate") == "tanh" else act.name
+        options = OPTIONS[name]
+        first, second, *_ = *(float(act.options.get(key, options[key])) for key in options), 0.0, 0.0
+        found = act.__dict__[_KEY] = [float(NAMES.index(name)), act.slope, act.offset, first, second]
+    return cast("list[float]", found)
 
 
 def of_numbers(given: list[float]) -> Activation | None:

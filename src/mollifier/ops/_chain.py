@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -112,7 +112,7 @@ def chain(x: Tensor, links: Sequence[Link], *, expected: bool = False) -> Tensor
         return cast(Tensor, _forward(x, *_arguments(links, expected), False)[0])
     for some in _lots(links, x.numel() // x.shape[-1] * x.element_size()):
         weights, biases, a, *rest = _arguments(some, expected)
-        x = _Chain.apply(x, len(weights), len(biases), *rest, *weights, *biases, *a)[0]  # type: ignore[no-untyped-call]
+        x = _apply(x, len(weights), len(biases), *rest, *weights, *biases, *a)[0]
     return x
 
 
@@ -210,6 +210,10 @@ class _Chain(torch.autograd.Function):
                 if by[number] & bit:
                     grads[place] = next(found)
         return (grad_x, *(None,) * 7, *grads)
+
+
+# without what Function.apply does for functorch, which is not there where this is called
+_apply: Callable[..., Any] = super(torch.autograd.Function, _Chain).apply
 
 
 def _read(kept: Tensor, count: int) -> list[Tensor]:

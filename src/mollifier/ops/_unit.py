@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -30,19 +31,20 @@ from mollifier.ops._operator import (
 KEEP = 1 << 20
 
 # level is that of the noise. act: see `numbers`; empty for a copy without noise. below has x's shape but for its units, of which there may
-# be fewer: they are padded with zeros. Returns the output, psi's derivatives (if they are kept), and the levels and the seed as they were.
+# be fewer: they are padded with zeros. Returns the output, and what is kept: levels and seed as they were, and psi's derivatives, if wanted.
 define(
     "unit(Tensor x, Tensor? below, Tensor? a, Tensor level, Tensor copy_level, Tensor seed, float[] act, float c, bool odds, "
-    "int unit_dim, bool residual, bool expected, bool keep) -> (Tensor, Tensor, Tensor)"
+    "int unit_dim, bool residual, bool expected, bool keep) -> (Tensor, Tensor)"
 )
 # x: the input, or the output of a ReLU (kind `RELU_OUTPUT`), or nothing where the derivatives were kept. last: are the channels last in
 # memory? Returns the gradients by x, below and a; one that is not there has no elements.
 define(
-    "unit_backward(Tensor grad, Tensor? x, Tensor slopes, Tensor? a, Tensor drawn, float[] act, float c, bool odds, int unit_dim, "
+    "unit_backward(Tensor grad, Tensor? x, Tensor kept, Tensor? a, float[] act, float c, bool odds, int unit_dim, "
     "int in_units, bool residual, bool expected, bool last, bool by_below) -> (Tensor, Tensor, Tensor)"
 )
 _forward, _backward = OPERATORS.unit.default, OPERATORS.unit_backward.default
-Three = tuple[Tensor, Tensor, Tensor]
+Two = tuple[Tensor, Tensor]
+HEAD = 64  # bytes that come before the derivatives
 
 
 def unit(
@@ -91,10 +93,16 @@ def unit(
         below = below.to(x.dtype)
     expected = kind == "expected"
     settings = numbers(act), c, push == "odds", unit_dim, residual, expected
+    seed = draw_seeds(0 if expected else 1)
     if torch.compiler.is_compiling():
-        return cast(Tensor, _forward(x, below, a, level, copy_level, draw_seeds(1), *settings, False)[0])
-    keep = unit_dim == -1 and act is not None and not expected and x.numel() <= KEEP
-    return _run(x, below, a, level, copy_level, draw_seeds(0 if expected else 1), *settings, keep)
+        return cast(Tensor, _forward(x, below, a, level, copy_level, seed, *settings, False)[0])
+    if torch.is_grad_enabled() and (
+        x.requires_grad or (below is not None and below.requires_grad) or (a is not None and a.requires_grad)
+    ):
+        keep = unit_dim == -1 and act is not None and not expected and x.numel() <= KEEP
+        return cast(Tensor, _apply(x, below, a, (level, copy_level, seed, *settings, keep), False))
+    with below_autograd():
+        return cast(Tensor, _forward(x, below, a, level, copy_level, seed, *settings, False)[0])
 
 
 def reference(
@@ -122,22 +130,14 @@ def reference(
     return functional.copy_mix(short, above + short if residual else above, level=copy_level, noise=uniform)
 
 
-def _run(x: Tensor, below: Tensor | None, a: Tensor | None, *rest: Any) -> Tensor:
-    wanted = x.requires_grad or (below is not None and below.requires_grad) or (a is not None and a.requires_grad)
-    if wanted and torch.is_grad_enabled():
-        return cast(Tensor, _Unit.apply(x, below, a, rest, False))  # type: ignore[no-untyped-call]
-    with below_autograd():
-        return cast(Tensor, _forward(x, below, a, *rest[:-1], False)[0])
-
-
 class _Unit(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, below: Tensor | None, a: Tensor | None, rest: tuple[Any, ...], whole: bool
-    ) -> Tensor | Three:
+    ) -> Tensor | Two:
         """``rest`` are the other arguments of the operator; ``whole``: return all that it returns."""
         with below_autograd():
-            out, slopes, drawn = _forward(x, below, a, *rest)
+            out, kept = _forward(x, below, a, *rest)
         _, _, _, act, c, odds, unit_dim, residual, expected, keep = rest
         last = unit_dim == -3 and _channels_last(out)
         if keep or not act:
@@ -146,35 +146,39 @@ class _Unit(torch.autograd.Function):
             saved, act = out, [RELU_OUTPUT, *act[1:]]
         else:
             saved = x
-        ctx.save_for_backward(saved, slopes, a, drawn)
+        ctx.save_for_backward(saved, kept, a)
         ctx.rest = (act, c, odds, unit_dim, residual, expected), last, None if below is None else below.shape
         if not whole:
             return cast(Tensor, out)
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(slopes, drawn)
-        return out, slopes, drawn
+        ctx.mark_non_differentiable(kept)
+        return out, kept
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
         if grad is None:
             return (None,) * 5
-        x, slopes, a, drawn = ctx.saved_tensors
+        x, kept, a = ctx.saved_tensors
         (act, c, odds, unit_dim, residual, expected), last, below = ctx.rest
         if torch.is_grad_enabled():
             if not expected:
                 refuse_second()
-            return (*_again(ctx, grad, x, a, drawn), None, None)
+            return (*_again(ctx, grad, x, kept, a), None, None)
         in_units = 0 if below is None else below[unit_dim]
         by_below = below is not None and ctx.needs_input_grad[1]
         settings = act, c, odds, unit_dim, in_units, residual, expected, last, by_below
-        grad_x, grad_below, grad_a = _backward(grad, x, slopes, a, drawn, *settings)
+        grad_x, grad_below, grad_a = _backward(grad, x, kept, a, *settings)
         return grad_x, grad_below if by_below else None, None if a is None else grad_a, None, None
 
 
-def _again(ctx: Any, grad: Tensor, x: Tensor, a: Tensor | None, drawn: Tensor) -> list[Tensor | None]:
+# without what Function.apply does for functorch, which is not there where this is called
+_apply: Callable[..., Any] = super(torch.autograd.Function, _Unit).apply
+
+
+def _again(ctx: Any, grad: Tensor, x: Tensor, kept: Tensor, a: Tensor | None) -> list[Tensor | None]:
     """The gradients of expected values as functions that can be differentiated again."""
     (act, c, odds, unit_dim, residual, _), _, shape = ctx.rest
-    level, copy_level, _ = drawn.view(torch.float64).unbind()
+    level, copy_level = kept[: 16 // kept.element_size()].view(torch.float64).unbind()
     below = None if shape is None else grad.new_zeros(shape).requires_grad_()  # the result is linear in it
     x = grad.detach() if x is None else x  # a copy without noise is linear in x, too
     with torch.enable_grad():
@@ -204,23 +208,22 @@ def _room(x: Tensor, unit_dim: int, units: int | None = None, last: bool | None 
     return x.new_empty(shape).contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
 
 
-def _fake(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _fake(x: Tensor, *rest: Any) -> Two:
     unit_dim, keep = rest[8], rest[11]
-    slopes = x.new_empty(2, x.numel()) if keep else x.new_empty(0)
-    return _room(x, unit_dim), slopes, x.new_empty(3, dtype=torch.int64)
+    return _room(x, unit_dim), x.new_empty(HEAD // x.element_size() + (2 * x.numel() if keep else 0))
 
 
-def _fake_backward(grad: Tensor, x: Any, slopes: Any, a: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    unit_dim, in_units, last, by_below = rest[4], rest[5], rest[8], rest[9]
+def _fake_backward(grad: Tensor, x: Any, kept: Any, a: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    unit_dim, in_units, last, by_below = rest[3], rest[4], rest[7], rest[8]
     below = _room(grad, unit_dim, in_units if by_below else 0, last)
     return _room(grad, unit_dim, last=last), below, grad.new_empty(0) if a is None else torch.empty_like(a)
 
 
-def _autograd(*given: Any) -> Three:
+def _autograd(*given: Any) -> Two:
     if torch.is_grad_enabled() and any(isinstance(each, Tensor) and each.requires_grad for each in given):
-        return cast(Three, _Unit.apply(*given[:3], given[3:], True))  # type: ignore[no-untyped-call]
+        return cast(Two, _Unit.apply(*given[:3], given[3:], True))  # type: ignore[no-untyped-call]
     with below_autograd():
-        return cast(Three, _forward(*given))
+        return cast(Two, _forward(*given))
 
 
 def _composite(
@@ -237,7 +240,7 @@ def _composite(
     residual: bool,
     expected: bool,
     keep: bool,
-) -> Three:
+) -> Two:
     """The operator where there is no kernel: the reference, with the kernels' noise, differentiated by torch."""
     noises: tuple[Any, Any] = ("expected", "expected")
     if not expected:
@@ -245,7 +248,7 @@ def _composite(
         noises = normal.to(x).view(x.shape), uniform.to(x).view(x.shape)
     push: Push = "odds" if odds else "paper"
     out = reference(x, below, a, of_numbers(act), level, copy_level, c, push, unit_dim, residual, *noises)
-    return out, x.new_empty(0), x.new_empty(3, dtype=torch.int64)
+    return out, x.new_empty(0)
 
 
 fake("unit", _fake)

@@ -26,13 +26,14 @@ STAGE void activate(const Activation& act, const T* RESTRICT x, T* RESTRICT f, T
       EACH(T e = exp_(v < T(0) ? v : T(0)); f[k] = scale * (v > T(0) ? v : alpha * (e - T(1))); d[k] = scale * (v > T(0) ? T(1) : alpha * e);)
     }
     case SILU: EACH(T y = sigmoid_(v); f[k] = v * y; d[k] = y * (T(1) + v * (T(1) - y));)
-    case GELU: EACH(T c = T(0.5) * T(std::erfc(double(-v) * 0.70710678118654752)); f[k] = v * c;
-                    d[k] = c + v * T(0.39894228040143268) * exp_(T(-0.5) * v * v);)
+    case GELU: EACH(const T e = exp_(T(-0.5) * v * v), tail = upper_tail(magnitude(v), e), c = v < T(0) ? tail : T(1) - tail; f[k] = v * c;
+                    d[k] = c + v * T(0.39894228040143268) * e;)
     case GELU_TANH: EACH(const T b = T(0.79788456080286536); T t = tanh_(b * (v + T(0.044715) * v * v * v)); f[k] = T(0.5) * v * (T(1) + t);
                          d[k] = T(0.5) * (T(1) + t) + T(0.5) * v * (T(1) - t * t) * b * (T(1) + T(0.134145) * v * v);)
     case SOFTPLUS: EACH(bool line = A * v > B; f[k] = line ? v : T(log1p_exp(double(A) * double(v)) / double(A)); d[k] = line ? T(1) : sigmoid_(A * v);)
     case SOFTSIGN: EACH(T y = T(1) / (T(1) + std::abs(v)); f[k] = v * y; d[k] = y * y;)
-    case MISH: EACH(T t = T(std::tanh(log1p_exp(double(v)))); f[k] = v * t; d[k] = t + v * (T(1) - t * t) * sigmoid_(v);)
+    case MISH: EACH(const T e = exp_(v < T(20) ? v : T(20)), w = e * (e + T(2)), t = w / (w + T(2)); f[k] = v * t;
+                    d[k] = t + v * (T(1) - t * t) * sigmoid_(v);)
   }
 #undef EACH
 }

@@ -46,8 +46,10 @@ class Scales {
   }
 };
 
-// What a backward pass has to know of its forward pass, in one small tensor: the levels may have changed since.
-struct Drawn { double level, copy_level; uint64_t seed; };
+// What a backward pass has to know of its forward pass: the levels may have changed since. It is the beginning of what is kept; then come
+// psi's derivatives, or nothing.
+struct alignas(64) Drawn { double level, copy_level; uint64_t seed, rest[5]; };
+int64_t size_of(Dtype dtype) { return dtype == DOUBLE ? 8 : dtype == FLOAT ? 4 : 2; }
 
 void split(Unit& unit, const std::vector<int64_t>& shape, int64_t unit_dim, bool last) {
   const int64_t at = int64_t(shape.size()) + unit_dim;
@@ -82,21 +84,21 @@ void unit_op(Value* stack, uint64_t, uint64_t) {
   unit.level = number_in(level), unit.copy_level = number_in(copy_level), unit.seed = seed.numel() ? uint64_t(*seed.data<int64_t>()) : 0;
   const Scales scales(a, unit.dtype == DOUBLE);
   const int64_t count = unit.outer * unit.units * unit.inner;
-  Tensor out = empty(shape, x.dtype(), last), slopes = empty(keep ? std::vector<int64_t>{2, count} : std::vector<int64_t>{0}, x.dtype());
-  Tensor drawn = empty({3}, torch.int64);
-  const Drawn values{unit.level, unit.copy_level, unit.seed};
-  std::memcpy(drawn.address(), &values, sizeof(values));
+  const int64_t size = size_of(unit.dtype), head = int64_t(sizeof(Drawn)) / size;
+  Tensor out = empty(shape, x.dtype(), last), kept = empty({head + (keep ? 2 * count : 0)}, x.dtype());
+  const Drawn values{unit.level, unit.copy_level, unit.seed, {}};
+  std::memcpy(kept.address(), &values, sizeof(values));
   if (count) {
-    char *by_x = keep ? slopes.data<char>() : nullptr, *by_a = keep ? by_x + count * (unit.dtype == DOUBLE ? 8 : unit.dtype == FLOAT ? 4 : 2) : nullptr;
+    char *by_x = keep ? kept.data<char>() + sizeof(Drawn) : nullptr, *by_a = keep ? by_x + count * size : nullptr;
     unit_forward(unit, x.address(), below.address(), scales.data, scales.count, out.address(), by_x, by_a, threads());
   }
-  stack[0] = out.release(), stack[1] = slopes.release(), stack[2] = drawn.release();
+  stack[0] = out.release(), stack[1] = kept.release();
 }
 
 void unit_backward_op(Value* stack, uint64_t, uint64_t) {
   Arguments given(stack);
   Tensor grad = given.tensor(), x = given.optional();
-  const Tensor slopes = given.tensor(), a = given.optional(), drawn = given.tensor();
+  const Tensor kept = given.tensor(), a = given.optional();
   const std::vector<double> act = given.numbers();
   Unit unit{};
   unit.c = given.number(), unit.odds = given.flag();
@@ -111,7 +113,7 @@ void unit_backward_op(Value* stack, uint64_t, uint64_t) {
   std::vector<int64_t> shape = grad.shape();
   split(unit, shape, unit_dim, last);
   Drawn values;
-  std::memcpy(&values, drawn.address(), sizeof(values));
+  std::memcpy(&values, kept.address(), sizeof(values));
   unit.level = values.level, unit.copy_level = values.copy_level, unit.seed = values.seed;
   const bool wide = unit.dtype == DOUBLE;
   const Scales scales(a, wide);
@@ -124,8 +126,8 @@ void unit_backward_op(Value* stack, uint64_t, uint64_t) {
   std::vector<double> sums(a && kind != (wide ? DOUBLE : FLOAT) ? scales.count : 0);  // room for either type
   void* sum = sums.empty() ? (a ? grad_a.address() : nullptr) : sums.data();
   if (count) {
-    const char* by_x = slopes.numel() ? slopes.data<char>() : nullptr;
-    const char* by_a = by_x ? by_x + count * (wide ? 8 : unit.dtype == FLOAT ? 4 : 2) : nullptr;
+    const char* by_x = unit.noisy && !x ? kept.data<char>() + sizeof(Drawn) : nullptr;
+    const char* by_a = by_x ? by_x + count * size_of(unit.dtype) : nullptr;
     unit_backward(unit, grad.address(), x.address(), by_x, by_a, scales.data, scales.count, grad_x.address(),
                   by_below ? grad_below.address() : nullptr, sum, threads());
   } else if (a) {

@@ -45,22 +45,19 @@ STAGE void psi_both(const Push<T> p, const T* RESTRICT x, T* RESTRICT f, T* REST
   }
 }
 
-// The derivatives of a noisy ReLU by its output (RELU_OUTPUT), so that its input need not be kept. The output is x where x > 0; below,
-// it is x itself where the push reaches that far, else -s, of which t = tanh(a x / 2) and then x follow.
+// The derivatives of a noisy ReLU by its output (RELU_OUTPUT), so that its input need not be kept. The output is x where x > 0. Below, it is
+// -s where the push ends at some -x farther down, for which s = strength t^2 and |a x| = log((1 + t) / (1 - t)); else the push takes it to x.
 template <class T>
 STAGE void relu_back(const Push<T> p, const T* RESTRICT out, const T* RESTRICT a, const float* RESTRICT xi, T* RESTRICT by_x,
                      T* RESTRICT by_a, int n) {
-  const T quarter = p.quarter, most = std::is_same_v<T, double> ? T(1 - 1e-15) : T(1 - 6e-8);
+  const T most = std::is_same_v<T, double> ? T(1 - 1e-15) : T(1 - 6e-8);
   for (int k = 0; k < n; ++k) {
-    const T depth = out[k] < T(0) ? -out[k] : T(0), size = magnitude(a[k]);
-    const T reached = tanh_magnitude(T(0.5) * size * depth);
-    const bool whole = (out[k] > T(0)) | (quarter * T(xi[k]) * reached * reached + p.extra > depth);
-    const T ratio = depth / (quarter * T(xi[k]) + T(1e-37)), t = std::sqrt(ratio < most ? ratio : most);
-    const T rate = quarter * T(xi[k]) * (t - t * t * t);
+    const T depth = out[k] < T(0) ? -out[k] : T(0), size = magnitude(a[k]), strength = p.quarter * T(xi[k]) + T(1e-37);
+    const T ratio = depth / strength, squared = ratio < most ? ratio : most, t = std::sqrt(squared);
+    const T from = log_((T(1) + t) / (T(1) - t)) / (size + T(1e-37)), rate = strength * (t - t * squared);
+    const bool whole = (out[k] > T(0)) | (from < depth + p.extra);
     by_x[k] = whole ? T(1) : rate * size;
-    // |x| |a| = log((1 + t) / (1 - t)); at a = 0 there is no push
-    const T push = rate * log_((T(1) + t) / (T(1) - t)) / (size + T(1e-37));
-    by_a[k] = whole ? T(0) : (a[k] > T(0) ? -push : push);
+    by_a[k] = whole ? T(0) : signed_as(rate * from, -a[k]);
   }
 }
 
