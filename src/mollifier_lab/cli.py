@@ -72,6 +72,8 @@ def _end(error: BaseException) -> tuple[str, int]:
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(word in text for word in SHORT)):
         detail = f" ({text[:200]})" if text else ""
         return f"error: not enough memory{detail}; take a smaller network, batch or set, or fewer workers", WRONG
+    if isinstance(error, ValueError) and "null byte" in text:
+        return "error: a path with a null byte in it: expected the name of a file or folder", WRONG
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
         if package not in ("", "mollifier", "mollifier_lab"):

@@ -81,7 +81,9 @@ def load(source: str | Path, *, record: bool = True) -> Import:
         try:
             module = _from_file(Path(key)) if is_file(key) else importlib.import_module(key)
             getattr(module, HOOK, lambda: None)()
-        except (Exception, SystemExit) as error:  # whatever the user's code raises
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever the user's code raises
             raise LabError(f"--import {text}: {_reason(error, key)} (on {platform.node()})") from error
         finally:
             _LOADING.pop()

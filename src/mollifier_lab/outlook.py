@@ -8,6 +8,7 @@ import mollifier
 from mollifier.schedules import BUILT_IN
 
 HALVINGS = 60
+NEVER = 1e-9  # the part of the first loss below which no average falls
 
 
 def outlook(annealer: mollifier.Annealer, updates: int, v: float | None) -> str:
@@ -39,6 +40,9 @@ def outlook(annealer: mollifier.Annealer, updates: int, v: float | None) -> str:
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if _ends(annealer, updates, middle) else (low, middle)
+    if low < NEVER * v:
+        ticks = f", {annealer.every} to a tick of its clock" if annealer.every > 1 else ""
+        return f"{said}: k={annealer.k:g} is too slow for {updates} updates{ticks}, whatever the loss does"
     return f"annealing ends before the run does only if the loss average falls below {low:.3g} (it starts at {v:.3g}); else take a smaller k than {annealer.k:g}"
 
 

@@ -28,7 +28,7 @@ def check_room(settings: Settings, memory: int | None = None) -> None:
         >>> check_room(Parity(depth=1_000_000), memory=24 * 10**9)
         Traceback (most recent call last):
         ...
-        mollifier_lab.errors.LabError: depth=1000000, width=200: about 40,000,000,000 weights in 1,000,000 layers need 670 GB of memory or more, with their gradients, the optimiser's state and a copy of the best; there are 24 GB. Take a smaller network
+        mollifier_lab.errors.LabError: not enough memory for bits=40, depth=1000000, width=200: about 40,000,000,000 weights in 1,000,000 layers, their gradients, the optimiser's state and a copy of the best need 670 GB or more, and there are 24 GB; take a smaller network
 
     Args:
         settings: Of the run.
@@ -41,10 +41,10 @@ def check_room(settings: Settings, memory: int | None = None) -> None:
     copies = 4 + (settings.optimizer == "adam") - (settings.optimizer == "sgd" and settings.momentum == 0)
     need, have = needed(weights, layers, copies), physical_memory() if memory is None else memory
     if have and need > have:
-        given = ", ".join(f"{name}={getattr(settings, name)}" for name in ("layers", "depth", "width") if hasattr(settings, name))  # fmt: skip
+        given = ", ".join(f"{name}={getattr(settings, name)}" for name in ("bits", "layers", "depth", "width") if hasattr(settings, name))  # fmt: skip
         raise LabError(
-            f"{given}: about {float(f'{weights:.2g}'):,.0f} weights in {layers:,} layers need {need / 1e9:,.0f} GB of memory or more, with their gradients, "
-            f"the optimiser's state and a copy of the best; there are {have / 1e9:,.0f} GB. Take a smaller network"
+            f"not enough memory for {given}: about {float(f'{weights:.2g}'):,.0f} weights in {layers:,} layers, their gradients, the optimiser's "
+            f"state and a copy of the best need {need / 1e9:,.0f} GB or more, and there are {have / 1e9:,.0f} GB; take a smaller network"
         )
     if layers > MANY:
         logging.getLogger("mollifier").info("building a network of %s layers", f"{layers:,}")

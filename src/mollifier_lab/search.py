@@ -31,7 +31,15 @@ from mollifier_lab.pool import Pool
 from mollifier_lab.pruning import Name, Pruning, make
 from mollifier_lab.runs import SEARCH, RunFolder
 from mollifier_lab.settings import KNOBS, TASKS, Range, RunConfig
-from mollifier_lab.study import MANY, check_data_there, check_folders, describe, how_far, run_missing
+from mollifier_lab.study import (
+    MANY,
+    check_data_there,
+    check_folders,
+    check_holds_no_run,
+    describe,
+    how_far,
+    run_missing,
+)
 from mollifier_lab.trials import End, end, open_trials, without_password
 from mollifier_lab.variants import Changes, parse_changes, show as as_word
 from mollifier_lab.where import Where, where_flags
@@ -106,8 +114,7 @@ def search(
     out = Path(out).resolve()
     common = parse_changes(changes, task)
     space = search_space(task, method, common)
-    if not 1 <= trials <= MANY:
-        raise LabError(f"trials={trials}: expected a whole number from 1 to {MANY}")
+    check_trials(trials)
     url, title = storage or f"sqlite:///{out / 'search.db'}", f"{task}-{method}-{preset}-{seed}"
     make(pruner, 0)
     pruning = Pruning(pruner, url, title) if pruner != "none" else None
@@ -116,6 +123,7 @@ def search(
         Job(replace(RunConfig.make(task, method, seed, preset, **{**common, **draw(space, seed, number)}), trial=True, other_data=allow_other_data), out / f"trial-{number:04d}")
         for number in range(trials)
     ]  # fmt: skip
+    check_holds_no_run(out)
     check_folders(jobs)
     check_data_there(pool, jobs)
     out.mkdir(parents=True, exist_ok=True)
@@ -158,6 +166,16 @@ def search(
         told["best"] = {"trial": best.number, "metric": best.metric, "value": best.value, "outcomes": best.trials}
         RunFolder(out).write(SEARCH, json.dumps(told, indent=2) + "\n")
         return best
+
+
+def check_trials(trials: int) -> None:
+    """Check their number.
+
+    Raises:
+        LabError: If it is none that a search can have.
+    """
+    if not 1 <= trials <= MANY:
+        raise LabError(f"trials={trials}: expected a whole number from 1 to {MANY}")
 
 
 def search_space(task: str, method: str, changes: dict[str, Any]) -> dict[str, Range]:

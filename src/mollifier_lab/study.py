@@ -31,6 +31,7 @@ from mollifier_lab.overview import Overview
 from mollifier_lab.pool import Pool
 from mollifier_lab.progress import print_line
 from mollifier_lab.report.formats import show_metric, show_seconds, show_unfinished, title
+from mollifier_lab.room import check_room
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.tuned import Tuned
 from mollifier_lab.variants import Changes, Variant, parse_changes, parse_variants, show as as_word
@@ -94,6 +95,7 @@ def compare(
     command = command or study_command(
         task, wanted, numbers, out, preset=preset, changes=common, allow_other_data=allow_other_data, **where
     )
+    check_holds_no_run(out)
     _check(out, task)
     check_folders(jobs)
     check_data_there(pool, jobs)
@@ -182,17 +184,31 @@ def check_folders(jobs: Sequence[Job]) -> None:
         )  # fmt: skip
 
 
-def check_data_there(pool: Pool, jobs: Sequence[Job]) -> None:
-    """Say that the data of runs is missing, or not what was published: once, before the first of them starts.
-
-    Machines of a cluster may have it where this one has not.
+def check_holds_no_run(out: Path) -> None:
+    """Refuse to put many runs into the folder of one.
 
     Raises:
-        LabError: If it is missing here, runs are to be made here, and not all are done.
+        LabError: If it is the folder of a run.
+    """
+    if (out / "config.json").exists():
+        raise LabError(
+            f"{out} holds a run, and expected was a folder for many; nothing was touched. Name another folder (--out)"
+        )
+
+
+def check_data_there(pool: Pool, jobs: Sequence[Job]) -> None:
+    """Say that the data of runs is missing or not what was published, or a network too large: once, before the first run starts.
+
+    Machines of a cluster may have the data, or the memory, where this one has not.
+
+    Raises:
+        LabError: If something is missing here, runs are to be made here, and not all are done.
     """
     missing = [job.config for job in jobs if RunFolder(job.path).status != "done"]
     if missing and pool.address is None:
         check_data(missing[0].task, pool.data, allow_other=missing[0].other_data)
+        for config in missing:
+            check_room(config.settings)
 
 
 def run_missing(pool: Pool, jobs: Sequence[Job], line: Callable[[Outcome], str]) -> None:

@@ -47,7 +47,7 @@ def run(tmp_path: Path) -> Path:
         ("--gain inf", "gain=inf: expected a finite number"),
         ("--epochs inf --updates 0", "epochs=inf: expected a finite number"),
         ("--weight-decay nan", "weight_decay=nan: expected a finite number"),
-        ("--lr 1e300", "lr=1e+300: expected a number of at most 1e+100"),
+        ("--lr 1e99", "lr=1e+99: expected a number of at most 1e+30"),
         ("--width 99999999999999999999", "width=99999999999999999999: expected a number of at most 1e+15"),
         ("--seed 18446744073709551615", f"expected a whole number from 0 to {SEEDS - 1}"),
         ("--threads -1", f"threads=-1: expected a whole number from 0 (torch decides) to {MOST}"),
@@ -226,3 +226,50 @@ def test_a_folder_whose_name_is_no_text_is_reported_on(run: Path, capsys: pytest
 def test_hardware_out_of_range_is_refused_from_python_too() -> None:
     with pytest.raises(LabError, match="threads=-1"):
         Hardware(threads=-1)
+
+
+@pytest.mark.parametrize("name", ["task", "method", "preset"])
+@pytest.mark.parametrize("suffix", [".json", ".yaml"])
+def test_an_empty_name_in_a_config_is_not_the_default(name: str, suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    path = tmp_path / f"config{suffix}"
+    path.write_text(json.dumps({"task": "parity", name: ""}))
+    assert main(["train", "parity", "--config", str(path), "--out", str(tmp_path / "out")]) == 2
+    assert f"{name}='': expected the name of a {name}, or leave it out" in sentence(capsys)
+
+
+def test_code_of_the_user_may_raise_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text("class Own(BaseException): pass\nraise Own('no')")
+    assert main(["train", "parity", "--import", str(tmp_path / "mine.py")]) == 2
+    assert "it can not be imported, line 2 (Own: no)" in sentence(capsys)
+
+
+@pytest.mark.parametrize("command", [["compare"], ["search", "--trials", "2"]])
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_many_runs_are_not_put_into_the_folder_of_one(command: list[str], more: list[str], run: Path, capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    before = sorted(run.rglob("*"))
+    assert main([command[0], "parity", *command[1:], *more, "--out", str(run)]) == 2
+    assert f"{run} holds a run, and expected was a folder for many" in sentence(capsys)
+    assert sorted(run.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("compare parity --workers 0", "workers=0: expected a whole number from 1"),
+        ("compare parity --threads -1", "threads=-1: expected a whole number from 0"),
+        ("compare parity --search -1", "trials=-1: expected a whole number from 1 to 10000"),
+        ("compare parity --best /dev/zero", "/dev/zero: not what `mollifier search` writes"),
+        ("compare parity --logger x", "--logger x: expected mlflow or wandb"),
+        ("search parity --trials 99999999999", "trials=99999999999: expected a whole number from 1 to 10000"),
+        ("search parity --workers 0", "workers=0: expected a whole number from 1"),
+        ("train parity --logger x", "--logger x: expected mlflow or wandb"),
+    ],
+)
+def test_a_dry_run_refuses_what_a_run_would(line: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    assert main([*line.split(), "--dry-run", "--out", str(tmp_path / "out")]) == 2
+    assert expected in sentence(capsys)
+
+
+def test_a_path_that_no_file_can_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "parity", "--preset", "quick", "--out", f"{tmp_path}/a\x00b"]) == 2
+    assert "a path with a null byte in it" in sentence(capsys)

@@ -103,3 +103,19 @@ def test_a_comparison_says_it_as_each_run_ends(tmp_path: Path) -> None:
     engine.train(config, tmp_path, hardware=HERE, show=False)
     assert RunFolder(tmp_path).status == "done"
     assert "annealing had not ended: levels 0." in describe(Outcome(Job(config, tmp_path), "done"))
+
+
+def test_no_loss_is_promised_where_none_would_do() -> None:
+    assert outlook(annealer(k=1e25), 6, 0.6) == (
+        "annealing will not have ended when the run does: k=1e+25 is too slow for 6 updates, whatever the loss does"
+    )
+    assert "k=1 is too slow for 6 updates, 100 to a tick of its clock" in outlook(annealer(k=1.0, every=100), 6, 0.6)
+
+
+@pytest.mark.filterwarnings("ignore:Annealer")
+@pytest.mark.parametrize("optimizer", ["sgd", "nesterov", "rmsprop", "adam"])
+def test_the_largest_numbers_that_are_accepted_run(optimizer: str, tmp_path: Path) -> None:
+    """They end as diverged or not, but in no fault."""
+    for name in ("lr", "weight_decay", "clip", "gain", "c", "k"):
+        config = RunConfig.make("parity", "mollified", **TINY | {"optimizer": optimizer, "updates": 3, name: 1e30})
+        assert engine.train(config, tmp_path / name, hardware=HERE, show=False)["updates"] >= 1

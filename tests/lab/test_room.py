@@ -42,10 +42,19 @@ SMALL = [
 def test_a_network_beyond_the_memory_is_refused_with_an_estimate(flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     assert main(["train", "parity", *flags, "--threads", "1", "--out", str(tmp_path / "a" / "b")]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: depth={flags[1]}, width=")
-    assert "GB of memory or more" in error
-    assert error.endswith("Take a smaller network\n")
+    assert error.startswith(f"error: not enough memory for bits=40, depth={flags[1]}, width=")
+    assert " GB or more, and there are " in error
+    assert error.endswith("take a smaller network\n")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_comparison_says_it_once_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ("depth=1000000", "updates=1")
+    line = ["compare", "parity", "--methods", "plain", "mollified", "--seeds", "2", "--set", *sizes, "--threads", "1"]
+    assert main([*line, "--out", str(tmp_path / "study")]) == 2
+    error = capsys.readouterr().err
+    assert error.count("not enough memory") == error.count("\n") == 1
+    assert not list(tmp_path.rglob("failure.txt"))
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -63,7 +72,7 @@ def test_the_estimate_is_below_the_true_number_of_weights(task: str, tiny_folder
 def test_an_unknown_memory_refuses_nothing() -> None:
     settings = RunConfig.make("parity", "plain", depth=1_000_000).settings
     room.check_room(settings, memory=0)
-    with pytest.raises(LabError, match="need 670 GB"):
+    with pytest.raises(LabError, match="need 670 GB or more, and there are 669 GB"):
         room.check_room(settings, memory=669 * 10**9)
     room.check_room(settings, memory=671 * 10**9)
 

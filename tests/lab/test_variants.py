@@ -114,7 +114,7 @@ def test_slugs_are_safe_and_differ() -> None:
         assert not set(slug) & set('/\\ \n,:*?"<>|')
 
 
-@given(st.floats(min_value=1e-300, max_value=1e100), st.integers(1, 10**6))
+@given(st.floats(min_value=1e-300, max_value=1e30), st.integers(1, 10**6))
 def test_a_variant_reads_back_what_it_writes(lr: float, width: int) -> None:
     variant = Variant("plain", {"lr": lr, "width": width})
     assert Variant.parse(str(variant), "parity") == variant

@@ -11,7 +11,7 @@ from torch.nn.modules import module as _modules
 
 from mollifier import ops
 from mollifier.functional import Noise
-from mollifier.nn._levelled import on_cpu, transformed
+from mollifier.nn._annealed import on_cpu, transformed
 from mollifier.nn.copy import Copy
 from mollifier.nn.noisy import NoisyActivation
 
@@ -103,7 +103,7 @@ def _link(
         return None
     # at 0 torch's own operations run, bit for bit; an ablation may have set the two apart
     level = of_noise.item()
-    if not level or level != of_copy.item() or not (noise.drawn() == copy.drawn() == mode):
+    if not level or level != of_copy.item() or not (noise.operator_mode() == copy.operator_mode() == mode):
         return None
     if own_hooks(modules[0]) or own_hooks(modules[1]) or own_hooks(noise) or own_hooks(copy):
         return None
@@ -139,7 +139,7 @@ def close(
         return cast(Tensor, copy(below, plain(x)))
     noisy = noise.active
     if not (noisy and copy.active and noise.fits(x)) or own_hooks(noise) or own_hooks(copy) or any_global_hook():
-        return cast(Tensor, copy(below, noise(x) if noisy else noise.idle(plain(x))))
+        return cast(Tensor, copy(below, noise(x) if noisy else noise.pass_through(plain(x))))
     return ops.unit(
         x,
         copy.unpadded(below, x),

@@ -112,8 +112,17 @@ class Compare:
             raise LabError(f"--grid and --set both name {', '.join(sorted(both))}; expected one of them")
 
     def _dry_run(self, variants: list[Variant], out: Path) -> int:
-        from mollifier_lab.study import seed_list
+        from mollifier_lab.pool import Pool
+        from mollifier_lab.search import check_trials
+        from mollifier_lab.study import check_holds_no_run, seed_list
+        from mollifier_lab.tuning import found_best
 
+        Pool(workers=self.workers, backend=self.backend, address=self.address, threads=self.threads, logger=self.logger)
+        check_holds_no_run(out)
+        if self.search:
+            check_trials(self.search)
+        for path in self.best:
+            found_best(path, self.task)
         common = parse_changes(self.changes, self.task)
         runs = [
             (replace(each.config(self.task, seed, self.preset, common), other_data=self.allow_other_data), out / each.slug / f"seed-{seed}")

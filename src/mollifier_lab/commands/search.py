@@ -71,9 +71,20 @@ class Search:
         common = parse_changes(self.changes, self.task)
         out = self.out or study_folder("search", self.task, self.preset, common) / self.method
 
-        from mollifier_lab.search import search, search_space
+        from mollifier_lab.pool import Pool
+        from mollifier_lab.search import check_trials, search, search_space
+        from mollifier_lab.study import check_holds_no_run
 
         if self.dry_run:
+            check_trials(self.trials)
+            Pool(
+                workers=self.workers,
+                backend=self.backend,
+                address=self.address,
+                threads=self.threads,
+                logger=self.logger,
+            )
+            check_holds_no_run(out)
             ranges = tell_ranges(search_space(self.task, self.method, common))
             config = RunConfig.make(self.task, self.method, self.seed, self.preset, **common)
             return tell([(config, out / "trial-…")], f" {self.trials} times, with {ranges}")

@@ -51,6 +51,8 @@ class Start:
                 )
             if type(value) is not kinds[name]:
                 raise LabError(f"--config {path}: {name}={value!r:.100}: expected {KINDS[kinds[name]]}")
+            if name in NAMED and value == "":
+                raise LabError(f"--config {path}: {name}='': expected the name of a {name}, or leave it out")
         start = cls(**found)
         try:
             wanted = [Import(str(each["source"]), str(each["sha256"])) for each in start.imports]
@@ -91,4 +93,5 @@ def _yaml(path: Path) -> dict[str, Any]:
     return found
 
 
+NAMED = ("task", "method", "preset")
 KINDS = {list: "a list, [...]", bool: "true or false", str: "a text", int: "a whole number", dict: "an object, {...}"}

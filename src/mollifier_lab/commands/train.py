@@ -12,7 +12,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import tyro
 from tyro.conf import arg
 
-from mollifier_lab import notes, seal
+from mollifier_lab import loggers, notes, seal
 from mollifier_lab.commands.dry import tell
 from mollifier_lab.commands.imported import Imports
 from mollifier_lab.commands.names import run_folder
@@ -114,6 +114,7 @@ class Train(Generic[S]):
         config = self.run_config()
         out = self.out or run_folder(config)
         if self.dry_run:
+            loggers.check(self.hardware.logger)
             return tell([(config, out)])
         if found := _done_already(RunFolder(out), config, resume_command(out, self.data, self.hardware)):
             say(f"done already: {result_line(self.task, found, out)}")

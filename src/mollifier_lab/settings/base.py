@@ -133,7 +133,9 @@ class Settings:
             value = getattr(self, each.name)
             if isinstance(value, float) and not math.isfinite(value):
                 raise LabError(f"{each.name}={value}: expected a finite number")
-            most = 1e100 if isinstance(value, float) else 1e15  # products of two stay finite, and whole numbers exact
+            most = (
+                1e30 if isinstance(value, float) else 1e15
+            )  # torch takes them as float32, and whole numbers stay exact
             if isinstance(value, int | float) and abs(value) > most:
                 raise LabError(f"{each.name}={value!s:.20}: expected a number of at most {most:.0e}")
         wrong = [
