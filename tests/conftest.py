@@ -41,6 +41,6 @@ def clean_tables() -> Iterator[None]:
 @pytest.fixture
 def accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat the levels as on an accelerator: the host may write them and must not read them."""
-    monkeypatch.setattr("mollifier.nn._levelled.on_cpu", lambda level: False)
+    monkeypatch.setattr("mollifier.nn._annealed.on_cpu", lambda level: False)
     monkeypatch.setattr("mollifier.ops._library.LIBRARY", None)  # whose kernels are for the CPU
     monkeypatch.setattr("mollifier.ops._library._SILENT", True)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 import mollifier
-from mollifier.nn import Levelled, RecurrentOptions, WeightNoise
+from mollifier.nn import Annealed, RecurrentOptions, WeightNoise
 from mollifier_lab.errors import LabError
 from mollifier_lab.models.branches import Residual
 from mollifier_lab.models.sparse import SparseInputLinear
@@ -170,7 +170,7 @@ def _is_recurrent(part: Residual) -> bool:
 
 def _share_one_level(part: nn.Module) -> None:
     """The copy around a recurrent layer and the noise in it are one block, though `mollify` counts two."""
-    inside = [each for each in part.modules() if isinstance(each, Levelled)]
+    inside = [each for each in part.modules() if isinstance(each, Annealed)]
     first = min((each.order for each in inside if each.order is not None), default=None)
     for each in inside:
         each.order = first

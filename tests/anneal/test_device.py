@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import mollifier
 from mollifier.anneal import POLL
-from mollifier.nn import Levelled
+from mollifier.nn import Annealed
 from tests.helpers import mlp
 
 SCHEDULES = [
@@ -86,7 +86,7 @@ def test_an_end_that_the_host_has_not_seen_is_an_end():
     for _ in range(30):
         annealer.step(0.7)
     assert mollifier.levels(net) == [0.0, 0.0]
-    parts = [part for part in net.modules() if isinstance(part, Levelled)]
+    parts = [part for part in net.modules() if isinstance(part, Annealed)]
     assert all(part.active for part in parts)  # the host does not know it yet
     for mode in (True, False):
         assert torch.equal(net.train(mode)(x), plain(x))

@@ -82,7 +82,7 @@ def test_an_ended_one_stays_ended():
     second.load_state_dict(first.state_dict())
     assert second.finished
     assert mollifier.levels(net) == [0.0, 0.0, 0.0]
-    assert not any(part.active for part in net.modules() if isinstance(part, mollifier.nn.Levelled))
+    assert not any(part.active for part in net.modules() if isinstance(part, mollifier.nn.Annealed))
 
 
 def test_an_ended_one_can_be_set_back():

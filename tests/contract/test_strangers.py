@@ -110,7 +110,7 @@ def test_attributes_and_mode_are_those_of_the_moment() -> None:
     twin = copy.deepcopy(model)
     twin.rate = 0.0
     for part in (*model.modules(), *twin.modules()):
-        if isinstance(part, mollifier.nn.Levelled):
+        if isinstance(part, mollifier.nn.Annealed):
             part.train_noise = "expected"
     assert not torch.equal(model(x), model(x)), "dropout and noise of the user's own are on in train"
     assert_equal(twin(x), twin(x))

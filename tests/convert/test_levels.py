@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 import mollifier
-from mollifier.nn import Copy, Levelled, MollifiedBlock, NoisyActivation
+from mollifier.nn import Annealed, Copy, MollifiedBlock, NoisyActivation
 from tests.helpers import BasicBlock, mlp
 
 
-def parts(model: nn.Module) -> list[Levelled]:
-    return [part for part in model.modules() if isinstance(part, Levelled)]
+def parts(model: nn.Module) -> list[Annealed]:
+    return [part for part in model.modules() if isinstance(part, Annealed)]
 
 
 def test_every_block_has_one_level_for_its_copy_and_its_noise():

@@ -250,7 +250,7 @@ def test_restore_leaves_no_hook():
 
 def test_the_hook_keeps_no_model_alive():
     model = mollifier.mollify(network())
-    part = weakref.ref(next(part for part in model.modules() if isinstance(part, mollifier.nn.Levelled)))
+    part = weakref.ref(next(part for part in model.modules() if isinstance(part, mollifier.nn.Annealed)))
     del model
     gc.collect()
     assert part() is None

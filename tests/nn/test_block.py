@@ -113,7 +113,7 @@ def test_one_level_governs_the_block_and_what_is_in_it():
     net = nn.Sequential(layer(), layer(), nn.Linear(4, 1))
     assert mollifier.levels(net) == [1.0, 1.0]
     mollifier.set_level(net, [0.25, 0.5])
-    assert [float(part.level) for part in net.modules() if isinstance(part, mollifier.nn.Levelled)] == [
+    assert [float(part.level) for part in net.modules() if isinstance(part, mollifier.nn.Annealed)] == [
         0.25,
         0.25,
         0.5,

@@ -9,7 +9,7 @@ from torch import nn
 
 from mollifier import ops
 from mollifier.nn import Copy
-from mollifier.nn._levelled import FrozenNoise
+from mollifier.nn._annealed import FrozenNoise
 
 IMAGE = {-2: (8,), -3: (8, 6), -4: (8, 6, 4)}
 

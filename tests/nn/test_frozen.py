@@ -7,7 +7,7 @@ from torch import nn
 import mollifier
 from mollifier.functional import normal_like, uniform_like
 from mollifier.nn import Step
-from mollifier.nn._levelled import FrozenNoise
+from mollifier.nn._annealed import FrozenNoise
 
 
 def correlation(one: torch.Tensor, other: torch.Tensor) -> float:

@@ -10,7 +10,7 @@ from torch.func import functional_call, stack_module_state
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import mollifier
-from mollifier.nn import Copy, Levelled, MollifiedLSTM, NoisyActivation, RecurrentOptions
+from mollifier.nn import Annealed, Copy, MollifiedLSTM, NoisyActivation, RecurrentOptions
 from tests.helpers import mlp
 
 
@@ -28,7 +28,7 @@ def fill_data(model, level):
 
 def replace_buffers(model, level):
     for part in model.modules():
-        if isinstance(part, Levelled):
+        if isinstance(part, Annealed):
             part.level = torch.full_like(part.level, level)
 
 
@@ -54,7 +54,7 @@ def test_however_the_buffer_is_written_that_is_the_level(write, first):
         write(model, level)
         assert mollifier.levels(model) == [level, level]
         assert torch.equal(model(x), at(model, level)(x))
-        assert all(part.active == (level > 0) for part in model.modules() if isinstance(part, Levelled))
+        assert all(part.active == (level > 0) for part in model.modules() if isinstance(part, Annealed))
 
 
 def test_functional_call_computes_the_level_that_it_is_given():
@@ -154,7 +154,7 @@ def test_copies_have_a_level_of_their_own(again):
 
 def _set(model, level):
     for part in model.modules():
-        if isinstance(part, Levelled):
+        if isinstance(part, Annealed):
             part.level.fill_(level)
 
 
@@ -218,7 +218,7 @@ class TestOnAnAccelerator:
         plain, x = mlp(4, 5, 5, 1), torch.randn(7, 4)
         model = mollifier.mollify(copy.deepcopy(plain), level=1.0).train(training)
         fill_state(model, 0.0)
-        assert all(part.known_level() is None for part in model.modules() if isinstance(part, Levelled))
+        assert all(part.known_level() is None for part in model.modules() if isinstance(part, Annealed))
         assert torch.equal(model(x), plain(x))
         model(x).sum().backward()
         plain(x).sum().backward()

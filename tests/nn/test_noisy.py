@@ -8,7 +8,7 @@ from mollifier import ops
 from mollifier.activations import activation, names
 from mollifier.functional import noisy_activation
 from mollifier.nn import HardSigmoid, NoisyActivation
-from mollifier.nn._levelled import FrozenNoise
+from mollifier.nn._annealed import FrozenNoise
 from tests.helpers import normal_drawn
 
 NAMES = names()

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 import mollifier
-from mollifier.nn import Levelled, WeightNoise, remove_weight_noise, weight_noise
+from mollifier.nn import Annealed, WeightNoise, remove_weight_noise, weight_noise
 from tests.helpers import mlp, snapshot
 
 
@@ -87,7 +87,7 @@ def test_an_annealer_drives_it():
     annealer.step(0.7)
     assert mollifier.levels(net) == pytest.approx([0.7, 0.85, 0.9])
     annealer.finish()
-    assert not any(part.active for part in net.modules() if isinstance(part, Levelled))
+    assert not any(part.active for part in net.modules() if isinstance(part, Annealed))
 
 
 def test_assigning_to_the_weight_sets_it():

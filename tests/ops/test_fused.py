@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import mollifier
 from mollifier import ops
-from mollifier.nn import Levelled, _fused
+from mollifier.nn import Annealed, _fused
 from tests.ops.helpers import assert_near
 
 BLOCKS = 5
@@ -29,7 +29,7 @@ def network(level: float = 0.5, dtype: torch.dtype = torch.float32) -> nn.Sequen
 
 def set_levels(model: nn.Module, levels: list[float]) -> None:
     for part in model.modules():
-        if isinstance(part, Levelled):
+        if isinstance(part, Annealed):
             assert part.order is not None
             part.set_level(levels[part.order])
 

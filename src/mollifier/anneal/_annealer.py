@@ -17,8 +17,8 @@ from mollifier.anneal._state import check_restorable, load, save
 from mollifier.convert import restore
 from mollifier.convert._levels import mollified_groups
 from mollifier.convert._optimizer import check_optimizer
+from mollifier.nn._annealed import check_level
 from mollifier.nn._gradients import keep_gradients
-from mollifier.nn._levelled import check_level
 from mollifier.schedules import BUILT_IN, WIDTH, check_settings
 
 BY_LOSS = ("exponential", "adaptive")  # these compare losses by their ratio

@@ -13,7 +13,7 @@ from torch import Tensor
 from mollifier.anneal._adaptive import Follower
 from mollifier.anneal._average import LossAverage
 from mollifier.anneal._numbers import Numbers
-from mollifier.nn._levelled import check_level
+from mollifier.nn._annealed import check_level
 from mollifier.schedules import BUILT_IN, front_at, solve_k, timed_exponential
 
 ROOM = 1.25  # -log(1 - p) may rise to this many times its lowest value

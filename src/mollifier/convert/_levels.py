@@ -7,27 +7,27 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from mollifier.nn import Levelled, MollifiedBlock
-from mollifier.nn._levelled import FrozenNoise, check_level
+from mollifier.nn import Annealed, MollifiedBlock
+from mollifier.nn._annealed import FrozenNoise, check_level
 
 REPORT = "_mollifier_report"  # marks the module that mollify was called with
 
 
-def groups(model: nn.Module) -> list[list[Levelled]]:
+def groups(model: nn.Module) -> list[list[Annealed]]:
     """Return the modules that have a level, one list per block, in forward order.
 
     Modules that `mollify` created carry the order of their block. In networks built by hand, a `MollifiedBlock` or a recurrent layer
     controls everything inside it, and any other module only itself, in the order of registration.
     """
-    found: dict[tuple[int, int], list[Levelled]] = {}
+    found: dict[tuple[int, int], list[Annealed]] = {}
     roots: dict[str, int] = {}
     blocks: dict[str, int] = {}
     for number, (name, module) in enumerate(model.named_modules()):
         if REPORT in module.__dict__:
             roots[name] = number
-        if isinstance(module, (MollifiedBlock, Levelled)) and _enclosing(name, blocks) is None:
+        if isinstance(module, (MollifiedBlock, Annealed)) and _enclosing(name, blocks) is None:
             blocks[name] = number
-        if isinstance(module, Levelled):
+        if isinstance(module, Annealed):
             root = _enclosing(name, roots)
             if module.order is not None:
                 key = (0 if root is None else root, module.order)
@@ -43,7 +43,7 @@ def _enclosing(name: str, places: dict[str, int]) -> int | None:
     return places[max(inside, key=len)] if inside else None
 
 
-def mollified_groups(model: nn.Module, doing: str) -> list[list[Levelled]]:
+def mollified_groups(model: nn.Module, doing: str) -> list[list[Annealed]]:
     """Return the same, or raise a ValueError if there are none."""
     found = groups(model)
     if not found:
@@ -59,7 +59,7 @@ def is_mollified(model: nn.Module) -> bool:
     >>> mollifier.is_mollified(model), mollifier.is_mollified(mollifier.mollify(model))
     (False, True)
     """
-    return any(isinstance(module, Levelled) for module in model.modules())
+    return any(isinstance(module, Annealed) for module in model.modules())
 
 
 def levels(model: nn.Module) -> list[float]:

@@ -78,7 +78,7 @@ class Scope(TorchFunctionMode):
                 self._doubt(name, key, state)  # type: ignore[arg-type]
             return plain(x)
         _keep_options(noise, func, args, kwargs)
-        return noise(x) if noise.active else noise.idle(plain(x))
+        return noise(x) if noise.active else noise.pass_through(plain(x))
 
     def _doubt(self, name: str, key: str, state: nn.Module) -> None:
         """Warn once if an activation stays plain unexpectedly, because the forward does something else than `mollify` saw."""

@@ -19,7 +19,7 @@ from mollifier.convert._prepare import prepare
 from mollifier.convert._pretrained import leave_out_when_saved, saved_again
 from mollifier.convert._report import Report
 from mollifier.functional import Noise
-from mollifier.nn import Copy, Levelled, RecurrentOptions
+from mollifier.nn import Annealed, Copy, RecurrentOptions
 from mollifier.nn._gradients import keep_gradients, release_gradients
 from mollifier.nn.copy import Projection
 
@@ -186,7 +186,7 @@ def added_parameters(model: nn.Module) -> list[nn.Parameter]:
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     >>> optimizer.add_param_group({"params": mollifier.added_parameters(mollifier.mollify(model))})
     """
-    parts = [module for module in model.modules() if isinstance(module, Levelled)]
+    parts = [module for module in model.modules() if isinstance(module, Annealed)]
     return list(dict.fromkeys(parameter for part in parts for parameter in part.parameters()))
 
 

@@ -16,13 +16,13 @@ from mollifier.convert._classes import KEY, Patch, patch_class
 from mollifier.convert._containers import ContainerPatch, SequentialPatch
 from mollifier.convert._live import BoundaryPatch, ForwardPatch, warn_once
 from mollifier.convert._runs import RUNS, RunEnd, RunRecord, called, followed
-from mollifier.nn import Copy, Levelled, NoisyActivation
-from mollifier.nn._levelled import Added
+from mollifier.nn import Annealed, Copy, NoisyActivation
+from mollifier.nn._annealed import AddedModule
 from mollifier.nn.block import around
 from mollifier.nn.recurrent import CellForward, RecurrentForward
 
 
-class MollifierState(Added):
+class MollifierState(AddedModule):
     """Everything that mollification adds to one module.
 
     Attributes:
@@ -101,7 +101,7 @@ class ActivationPatch(Patch):
         if noise is not None and noise.active:
             return noise(*args, **kwargs)
         out = forward(*args, **kwargs)
-        return noise.idle(out) if noise is not None and torch.distributed.is_initialized() else out
+        return noise.pass_through(out) if noise is not None and torch.distributed.is_initialized() else out
 
 
 class BlockPatch(Patch):
@@ -142,7 +142,7 @@ class EncoderPatch(Patch):
 
 def any_active(module: nn.Module) -> bool:
     """Return whether any level inside is above 0, or not known to be 0."""
-    return any(part.active for part in module.modules() if isinstance(part, Levelled))
+    return any(part.active for part in module.modules() if isinstance(part, Annealed))
 
 
 def state_of(module: nn.Module) -> MollifierState:

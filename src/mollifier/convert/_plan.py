@@ -15,7 +15,7 @@ from mollifier.convert._report import Skipped
 from mollifier.convert._shapes import CallRecord, recorded_width
 from mollifier.convert._source import function_attributes, functional_calls, returned_children
 from mollifier.convert._structure import Width, affine_width
-from mollifier.nn import Levelled, MollifiedBlock
+from mollifier.nn import Annealed, MollifiedBlock
 from mollifier.nn.recurrent import CellForward, RecurrentForward
 
 
@@ -68,7 +68,7 @@ class Planner:
             before: Width of the layer before it.
             output: Whether the model returns what this module returns. Its last activation then stays plain.
         """
-        if isinstance(module, (Levelled, MollifiedBlock, RecurrentForward, CellForward)):
+        if isinstance(module, (Annealed, MollifiedBlock, RecurrentForward, CellForward)):
             self._skip(path, module, reasons.BY_HAND)
             return
         if self.exclude.module(path):

@@ -1,6 +1,9 @@
 """Modules with state: the noisy activation, the copy, its fixed projection, the block, weight noise, and the paper's hard-sigmoid."""
 
-from mollifier.nn._levelled import Levelled as Levelled
+import warnings
+from typing import Any
+
+from mollifier.nn._annealed import Annealed as Annealed
 from mollifier.nn.block import MollifiedBlock as MollifiedBlock
 from mollifier.nn.copy import Copy as Copy
 from mollifier.nn.noisy import HardSigmoid as HardSigmoid, NoisyActivation as NoisyActivation
@@ -24,12 +27,12 @@ from mollifier.nn.weight_noise import (
 )
 
 __all__ = [
+    "Annealed",
     "Copy",
     "FixedProjection",
     "HardSigmoid",
     "HardSigmoidGRU",
     "HardSigmoidLSTM",
-    "Levelled",
     "MollifiedBlock",
     "MollifiedGRU",
     "MollifiedGRUCell",
@@ -45,3 +48,11 @@ __all__ = [
     "remove_weight_noise",
     "weight_noise",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return what a name of version 0.1 stands for now, with a warning."""
+    if name == "Levelled":
+        warnings.warn("mollifier.nn.Levelled is mollifier.nn.Annealed now; the old name will go with version 0.3", DeprecationWarning, stacklevel=2)  # fmt: skip
+        return Annealed
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

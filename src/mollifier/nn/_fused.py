@@ -11,7 +11,7 @@ from torch.nn.modules import module as _modules
 
 from mollifier import ops
 from mollifier.functional import Noise
-from mollifier.nn._levelled import transformed
+from mollifier.nn._annealed import transformed
 from mollifier.nn.copy import Copy
 from mollifier.nn.noisy import NoisyActivation
 
@@ -99,7 +99,7 @@ def _link(
         return None
     # at 0 torch's own operations run, bit for bit; an ablation may have set the two apart
     level = noise.known_level()
-    if not level or level != copy.known_level() or not (noise.drawn() == copy.drawn() == mode):
+    if not level or level != copy.known_level() or not (noise.operator_mode() == copy.operator_mode() == mode):
         return None
     for module in (*modules, noise, copy):
         if own_hooks(module):
@@ -136,7 +136,7 @@ def close(
     if noise is None:
         return cast(Tensor, copy(below, plain(x)))
     if not (noise.active and copy.active and noise.fits(x)) or hooked(noise) or hooked(copy):
-        return cast(Tensor, copy(below, noise(x) if noise.active else noise.idle(plain(x))))
+        return cast(Tensor, copy(below, noise(x) if noise.active else noise.pass_through(plain(x))))
     unit_dim = noise.unit_dim if noise.units > 1 else copy.unit_dim
     settings: dict[str, Any] = {"c": noise.c, "push": noise.push, "unit_dim": unit_dim, "residual": copy.residual}
     settings |= {"level": noise.level, "copy_level": copy.level, "normal": noise.normal(x), "uniform": copy.uniform(x)}

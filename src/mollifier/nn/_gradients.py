@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from mollifier.nn._levelled import Levelled
+from mollifier.nn._annealed import Annealed
 
 
 class _Zeros:
@@ -56,7 +56,7 @@ class _Zeros:
 class _Keeper:
     """The hook: when backward is over, parameters that it did not reach get a gradient of zero, if they have none."""
 
-    def __init__(self, parts: dict[Levelled, list[nn.Parameter]]) -> None:
+    def __init__(self, parts: dict[Annealed, list[nn.Parameter]]) -> None:
         self.parts = WeakKeyDictionary({part: [_Zeros(each) for each in own] for part, own in parts.items()})
         self.given: list[_Zeros] = []
         self.handle: RemovableHandle | None = None
@@ -107,7 +107,7 @@ class _OutOfTheWay:
 _OPTIMIZERS = _OutOfTheWay()
 
 # which hook looks after a part; not kept in the modules, which are copied and saved
-_KEPT: WeakKeyDictionary[Levelled, _Keeper] = WeakKeyDictionary()
+_KEPT: WeakKeyDictionary[Annealed, _Keeper] = WeakKeyDictionary()
 _KEEPERS: WeakSet[_Keeper] = WeakSet()
 
 
@@ -120,11 +120,11 @@ def keep_gradients(model: nn.Module) -> None:
     >>> [parameter.grad is None for parameter in model.parameters()]
     [False, False, False, False, False]
     """
-    owner: dict[nn.Parameter, Levelled] = {}
+    owner: dict[nn.Parameter, Annealed] = {}
     for part in model.modules():
-        if isinstance(part, Levelled):  # a part inside another comes later, and is the one that governs
+        if isinstance(part, Annealed):  # a part inside another comes later, and is the one that governs
             owner.update(dict.fromkeys(part.parameters(), part))
-    added: dict[Levelled, list[nn.Parameter]] = {}
+    added: dict[Annealed, list[nn.Parameter]] = {}
     for parameter, part in owner.items():
         if part not in _KEPT:
             added.setdefault(part, []).append(parameter)
@@ -142,7 +142,7 @@ def keep_gradients(model: nn.Module) -> None:
 def release_gradients(model: nn.Module) -> None:
     """Undo `keep_gradients`."""
     for part in model.modules():
-        keeper = _KEPT.pop(part, None) if isinstance(part, Levelled) else None
+        keeper = _KEPT.pop(part, None) if isinstance(part, Annealed) else None
         if keeper is None:
             continue
         del keeper.parts[part]  # type: ignore[arg-type]

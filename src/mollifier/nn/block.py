@@ -44,7 +44,7 @@ class MollifiedBlock(nn.Module):
 def around(copy: Copy, block: Any, below: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the block and mix what it returns with ``below``."""
     if not copy.active and not copy.residual:
-        return first_tensor(copy.idle, block(*args, **kwargs))
+        return first_tensor(copy.pass_through, block(*args, **kwargs))
     before = version(below)
     out = block(*args, **kwargs)
     check_unchanged(below, before)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mollifier import ops
 from mollifier.functional import Noise
-from mollifier.nn._levelled import Levelled
+from mollifier.nn._annealed import Annealed
 from mollifier.nn.projection import FixedProjection
 
 Projection = Literal["auto", "learned", "fixed", "always"]
@@ -27,7 +27,7 @@ _POOLS = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 _ADAPTIVE = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
 
 
-class Copy(Levelled):
+class Copy(Annealed):
     """φ: each unit and example copies the unit below with probability p, else takes what the layer computed.
 
         >>> import torch
@@ -99,7 +99,7 @@ class Copy(Levelled):
 
     def forward(self, below: Tensor, above: Tensor) -> Tensor:
         if not self.active:
-            return self.idle(above + self.shortcut(below, above) if self.residual else above)
+            return self.pass_through(above + self.shortcut(below, above) if self.residual else above)
         settings: dict[str, Any] = {
             "unit_dim": self.unit_dim,
             "residual": self.residual,

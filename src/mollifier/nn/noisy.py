@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from mollifier import ops
 from mollifier.activations import Activation, activation as find, add, hard_sigmoid
 from mollifier.functional import Noise, Push
-from mollifier.nn._levelled import Levelled
+from mollifier.nn._annealed import Annealed
 
 
-class NoisyActivation(Levelled):
+class NoisyActivation(Annealed):
     """ψ of Algorithm 1: samples in train(), expected values in eval(), the plain activation at level 0.
 
         >>> import torch
@@ -69,7 +69,7 @@ class NoisyActivation(Levelled):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.active:
-            return self.idle(self.activation.f(x))
+            return self.pass_through(self.activation.f(x))
         if not self.fits(x):
             raise ValueError(
                 f"NoisyActivation has {self.units} units on dimension {self.unit_dim}, but its input has shape "

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from mollifier.functional import Noise, copy_mix, normal_like, uniform_like
-from mollifier.nn._levelled import Levelled
+from mollifier.nn._annealed import Annealed
 
 HardGradient = Literal["weak", "straight_through", "exact"]
 TINY = 1e-12  # a kernel of width 0 would divide 0 by 0 at x = 0
 
 
-class _Binary(Levelled):
+class _Binary(Annealed):
     """What `Step` and `Sign` share: the low value (the high one is 1) and the kernel's width at level 1."""
 
     low = -1.0
@@ -41,7 +41,7 @@ class _Binary(Levelled):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.active:
-            return self.idle(self.hard(x))
+            return self.pass_through(self.hard(x))
         if self.known_level() is not None:
             return self.mixed(x)
         return torch.where(
@@ -105,7 +105,7 @@ class Step(_Binary):
     A step has no tangent to be pushed toward, and Algorithm 1 would leave it its jump. So it is mollified by a kernel first
     (section 2 of the paper): with probability p a unit gives its tangent, else the step of its noisy input,
     ``π u(x) + (1 - π) step(x - σ ξ)``. The mean, ``p u + (1 - p) Φ(x / σ)``, has a derivative at every level above 0; it is what eval()
-    computes and what the samples pass gradients through. It is a `Levelled` module: `mollifier.set_level` and `Annealer` drive
+    computes and what the samples pass gradients through. It is an `Annealed` module: `mollifier.set_level` and `Annealer` drive
     it without any conversion, and at level 0 there is nothing to restore.
 
     Args:

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from mollifier.nn._levelled import Levelled
+from mollifier.nn._annealed import Annealed
 
 
-class WeightNoise(Levelled):
+class WeightNoise(Annealed):
     """W - p ξ with ξ ~ N(mean, std²), drawn at every use in train(); W itself in eval() and at level 0.
 
         >>> import torch

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from mollifier.nn import Levelled
+from mollifier.nn import Annealed
 
 Scale = float | Tensor
 
 
-class Sigma(Levelled):
+class Sigma(Annealed):
     """A standard deviation that falls with its level, level · largest, so that an `Annealer` drives it.
 
         >>> import mollifier

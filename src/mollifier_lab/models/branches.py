@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-from mollifier.nn._levelled import tie
+from mollifier.nn._annealed import with_zero_gradients
 
 
 class Survival(nn.Module):
@@ -38,7 +38,7 @@ class Survival(nn.Module):
             return short + keep.to(short.dtype) * branch()
         if float(torch.rand(())) < self.probability:  # on the host: an accelerator is not waited for
             return short + branch()
-        return tie(short, list(parameters))
+        return with_zero_gradients(short, list(parameters))
 
     def extra_repr(self) -> str:
         return f"{self.probability:g}, {'per sample' if self.per_sample else 'per batch'}"

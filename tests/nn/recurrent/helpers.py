@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 import mollifier
-from mollifier.nn import HardSigmoidGRU, HardSigmoidLSTM, Levelled, RecurrentOptions
+from mollifier.nn import Annealed, HardSigmoidGRU, HardSigmoidLSTM, RecurrentOptions
 
 MODULES: dict[str, type[nn.RNNBase]] = {
     "LSTM": nn.LSTM,
@@ -36,7 +36,7 @@ def pair(
 def force(module: nn.Module) -> nn.Module:
     """Make the reference engine run, whatever the level: at level 0 torch's own operation would."""
     for part in module.modules():
-        if isinstance(part, Levelled):
+        if isinstance(part, Annealed):
             part.known_level = lambda: None
     return module
 

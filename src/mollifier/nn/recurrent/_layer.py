@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from mollifier import functional
 from mollifier.functional import Gate, Noise, Push, uniform_like
+from mollifier.nn._annealed import AddedModule, Annealed, on_meta
 from mollifier.nn._fused import hooked
-from mollifier.nn._levelled import Added, Levelled, on_meta
 from mollifier.nn.copy import Copy, Projection
 from mollifier.nn.recurrent._time import reached, recomputing, take, taken, token
 from mollifier.ops import PARTS
@@ -69,7 +69,7 @@ class RecurrentOptions:
             raise ValueError(f"a={self.a}, c={self.c}: expected a = (low, high) with low <= high, and c >= 0")
 
 
-class LayerMollifier(Levelled):
+class LayerMollifier(Annealed):
     """One recurrent layer's level, its a (directions, activations, units) and the copies into each direction."""
 
     clock: Tensor
@@ -145,11 +145,11 @@ class LayerMollifier(Levelled):
         """The copies' levels, if the operator can copy along with the layer: anew at every step, units that need no projection."""
         if self.copies is None or self.options.copy_mask != "step":
             return None
-        mode, levels = self.drawn(), []
+        mode, levels = self.operator_mode(), []
         for copy in self.copies:
             assert isinstance(copy, Copy)
             plain = copy.projection is None and not copy.residual and copy.active and not hooked(copy)
-            if mode is None or copy.drawn() != mode or not plain:
+            if mode is None or copy.operator_mode() != mode or not plain:
                 return None
             levels.append(copy.level)
         return levels
@@ -183,7 +183,7 @@ class LayerMollifier(Levelled):
         return f"{self.in_units} → {self.out_units}, {', '.join(on)}, {super().extra_repr()}"
 
 
-class RecurrentMollifier(Added):
+class RecurrentMollifier(AddedModule):
     """All layers of one recurrent module, its gate and the time that a stream has reached."""
 
     time: Tensor

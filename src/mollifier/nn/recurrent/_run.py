@@ -36,7 +36,7 @@ def run(module: nn.RNNBase, added: RecurrentMollifier | None, sequence: Sequence
             if noisy is not None and copies is None:
                 out = noisy.copy_below(direction, rows, out, examples, batch)
             elif noisy is None and layer is not None:
-                out = layer.idle(out)
+                out = layer.pass_through(out)
             outputs.append(out)
             finals.append(final)
         rows = torch.cat(outputs, -1) if directions == 2 else outputs[0]

@@ -32,7 +32,7 @@ class CellForward(nn.RNNCellBase):
         lstm = isinstance(self, nn.LSTMCell)
         if not layer.active:
             plain = super().forward(input, hx)
-            return (layer.idle(plain[0]), plain[1]) if lstm else layer.idle(plain)
+            return (layer.pass_through(plain[0]), plain[1]) if lstm else layer.pass_through(plain)
         if not self._fits(input, hx, lstm):
             super().forward(input, hx)  # torch says what is wrong
             raise RuntimeError(

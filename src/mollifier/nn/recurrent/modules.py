@@ -36,7 +36,7 @@ class RecurrentForward(nn.RNNBase):
             first = output.data if isinstance(output, PackedSequence) else output
             for layer in added.layers:
                 assert isinstance(layer, LayerMollifier)
-                first = layer.idle(first)
+                first = layer.pass_through(first)
             return (output._replace(data=first) if isinstance(output, PackedSequence) else first), state
         sequence = read(self, input, hx, super().forward)
         rows, state = run(self, added, sequence)

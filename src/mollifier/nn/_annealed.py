@@ -70,7 +70,7 @@ def _recall(level: Tensor) -> float | None:
     return value if version == level._version else None
 
 
-class Levelled(nn.Module):
+class Annealed(nn.Module):
     """A module governed by a level p in [0, 1], kept in a 0-dim buffer so that annealing it never recompiles anything.
 
         >>> from mollifier.nn import NoisyActivation
@@ -138,7 +138,7 @@ class Levelled(nn.Module):
         """What is asked for at this moment, in train() or in eval()."""
         return self.train_noise if self.training else self.eval_noise
 
-    def drawn(self) -> Noise | None:
+    def operator_mode(self) -> Noise | None:
         """The mode, if an operator can make that noise by itself: drawn afresh, or its mean. None if it is frozen or exact."""
         mode = self.mode()
         return mode if mode == "expected" or (mode == "sample" and self.frozen is None) else None
@@ -155,20 +155,20 @@ class Levelled(nn.Module):
         """Noise of the copy."""
         return self.noise(uniform_like, like)
 
-    def idle(self, out: Tensor) -> Tensor:
+    def pass_through(self, out: Tensor) -> Tensor:
         """Out itself, for the way past an inactive module.
 
         Under torch.distributed its own parameters are tied to it with a gradient of zero, since
         DistributedDataParallel waits for every parameter's gradient at every step.
         """
         if self.training and out.requires_grad and torch.distributed.is_initialized():
-            return tie(out, list(self.parameters()))
+            return with_zero_gradients(out, list(self.parameters()))
         return out
 
     def reset_parameters(self) -> None:
         """Draw what is learned anew, as torch's own modules do under this name. The level stays."""
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Levelled:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Annealed:
         level = self._buffers["level"]
         assert level is not None
         nowhere = on_meta(self)
@@ -209,7 +209,7 @@ def on_meta(module: nn.Module) -> bool:
     return any(each.is_meta for each in (*module.parameters(), *module.buffers()))
 
 
-class Added(nn.Module):
+class AddedModule(nn.Module):
     """What mollification adds to a module of somebody else's: loads from plain checkpoints as well as from its own."""
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, *args: Any) -> None:
@@ -221,15 +221,15 @@ class Added(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
 
-def tie(out: Tensor, parameters: list[nn.Parameter]) -> Tensor:
+def with_zero_gradients(out: Tensor, parameters: list[nn.Parameter]) -> Tensor:
     """Out, of which the parameters have a gradient of zero."""
     own = [parameter for parameter in parameters if parameter.requires_grad]
     if own and torch.is_grad_enabled():
-        return cast(Tensor, _Tie.apply(out, *own))  # type: ignore[no-untyped-call]
+        return cast(Tensor, _ZeroGradients.apply(out, *own))  # type: ignore[no-untyped-call]
     return out
 
 
-class _Tie(torch.autograd.Function):
+class _ZeroGradients(torch.autograd.Function):
     """Passes a tensor through, and gives the other arguments a gradient of zero."""
 
     @staticmethod

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+import mollifier
 from mollifier.functional import normal_like, uniform_like
 from mollifier.nn import Copy, NoisyActivation, WeightNoise
-from mollifier.nn._levelled import FrozenNoise, check_level
+from mollifier.nn._annealed import FrozenNoise, check_level
 
 KINDS = [lambda **o: NoisyActivation("tanh", 3, **o), lambda **o: Copy(**o), lambda **o: WeightNoise(0.1, **o)]
 
@@ -124,3 +125,10 @@ def test_it_shows_its_level():
         "NoisyActivation(leaky_relu(negative_slope=0.3), units=8, unit_dim=-3, c=20, level=0.5)"
     )
     assert repr(WeightNoise(0.1)) == "WeightNoise(std=0.1, mean=0, level=1)"
+
+
+def test_the_old_name_works_for_one_release() -> None:
+    with pytest.warns(DeprecationWarning, match="the old name will go with version 0.3"):
+        assert mollifier.nn.Levelled is mollifier.nn.Annealed
+    with pytest.raises(AttributeError, match="has no attribute 'Raised'"):
+        mollifier.nn.Raised  # noqa: B018
