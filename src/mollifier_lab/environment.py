@@ -49,14 +49,18 @@ def _commit() -> str | None:
     """Of the checkout that the code runs from, with a mark if it was changed since; None outside of one."""
     here = Path(__file__).parent
     try:
-        run = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-            cwd=here, capture_output=True, text=True, timeout=10, check=True,
-        )  # fmt: skip
+        found = _git(here, "rev-parse", "HEAD")
+        # not `describe --dirty`, which locks the index: a run that is killed meanwhile would leave the lock in the user's repository
+        changed = _git(here, "status", "--porcelain", "--untracked-files=no")
         tracked = subprocess.run(["git", "ls-files", "--error-unmatch", Path(__file__).name], cwd=here, capture_output=True, timeout=10)  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return None
-    return run.stdout.strip() if tracked.returncode == 0 else None
+    return found + ("-dirty" if changed else "") if tracked.returncode == 0 else None
+
+
+def _git(here: Path, *words: str) -> str:
+    line = ["git", "--no-optional-locks", *words]
+    return subprocess.run(line, cwd=here, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
 
 
 def _processor() -> str:
