@@ -274,3 +274,43 @@ def test_an_example_leaves_buffers_and_attributes_as_they_were():
     assert model.calls.item() == 0
     assert model.last is last
     assert model.seen == ()
+
+
+def test_a_physics_informed_network_trains_on_its_own_derivatives():
+    torch.manual_seed(0)
+    model = mollifier.mollify(
+        nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1))
+    )
+    annealer = mollifier.Annealer(model, horizon=300)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    x = torch.linspace(-1, 1, 64).unsqueeze(1).requires_grad_()
+    losses = []
+    for _ in range(600):  # y' = cos 3x, y(0) = 0
+        (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        loss = (slope - torch.cos(3 * x.detach())).square().mean() + model(torch.zeros(1, 1)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        annealer.step(loss)
+        losses.append(loss.item())
+    assert annealer.finished
+    assert losses[-1] < 0.02 < 0.3 < losses[0]
+
+
+def test_a_gradient_penalty_that_the_units_cannot_give_says_what_to_do():
+    class Critic(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(2, 8), nn.Linear(8, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(torch.tanh(self.first(x)))
+
+    model, x = mollifier.mollify(Critic(), level=0.5), torch.randn(4, 2, requires_grad=True)
+    with mollifier.frozen(model, seed=3):
+        (grad,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        grad.square().sum().backward()
+    assert model.first.weight.grad.any()
+    if mollifier.ops.info().backend == "native":
+        with pytest.raises(RuntimeError, match=r"mollifier\.frozen\(model, seed=update\)"):
+            torch.autograd.grad(model(x).sum(), x, create_graph=True)

@@ -193,12 +193,6 @@ def test_the_graph_can_be_walked_twice():
         assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
 
 
-def test_a_second_derivative_is_refused_and_says_what_to_do():
-    x, links = simple(2)
-    with pytest.raises(RuntimeError, match="MOLLIFIER_KERNELS=off"):
-        torch.autograd.grad(ops.chain(x, links).sum(), x, create_graph=True)
-
-
 def test_what_is_changed_before_the_backward_pass_is_noticed():
     x, links = simple(2)
     out = ops.chain(x, links).sum()

@@ -173,6 +173,51 @@ def test_second_derivatives_of_expected_values_are_the_references(run, monkeypat
     assert_near(got, results(), 1e-10)
 
 
+def twice(out: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """First and second derivatives."""
+    first = torch.autograd.grad(out.square().sum(), inputs, create_graph=True)
+    return [*first, *torch.autograd.grad(sum(each.square().sum() for each in first), inputs, materialize_grads=True)]
+
+
+@pytest.mark.parametrize("level", [0.3, 0.9])
+def test_second_derivatives_of_a_chain_with_sampled_noise_are_those_of_the_reference_with_the_same_noise(level):
+    torch.manual_seed(3)
+    p = torch.tensor(level, dtype=torch.float64)
+    x = torch.randn(7, 5, dtype=torch.float64, requires_grad=True)
+    weights = [torch.randn(6, 5, dtype=torch.float64), torch.randn(6, 6, dtype=torch.float64)]
+    a = [torch.empty(6, dtype=torch.float64).uniform_(-2, 2) for _ in weights]
+    bias = torch.randn(6, dtype=torch.float64)
+    inputs = [each.requires_grad_() for each in (x, *weights, *a, bias)]
+    acts = [activation("tanh"), activation("sigmoid")]
+    links = [
+        ops.Link(weight, offset, scale, act, p, p)
+        for weight, offset, scale, act in zip(weights, (bias, None), a, acts, strict=True)
+    ]
+    torch.manual_seed(1)
+    got = twice(ops.chain(x, links), inputs)
+    torch.manual_seed(1)
+    assert_near(got, twice(_chain._composite(x, *_chain._arguments(links, False), True)[0], inputs), 1e-9)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("noisy", [False, True])
+def test_second_derivatives_of_channels_with_sampled_noise_are_those_of_the_reference(noisy, last):
+    torch.manual_seed(3)
+    shape = torch.channels_last if last else torch.contiguous_format
+    x, below = (torch.randn(2, 3, 4, 5, dtype=torch.float64).contiguous(memory_format=shape) for _ in range(2))
+    a = torch.empty(3, dtype=torch.float64).uniform_(-2, 2)
+    inputs = [x.requires_grad_(), below.requires_grad_(), *([a.requires_grad_()] if noisy else [])]
+    act = activation("tanh") if noisy else None
+    torch.manual_seed(1)
+    out = ops.unit(x, below, a if noisy else None, act, level=LEVEL, unit_dim=-3)
+    got = twice(out, inputs)
+    torch.manual_seed(1)
+    noises = _unit._noises(x, _unit.draw_seeds(1), False, last)
+    settings = act, LEVEL, LEVEL, 20.0, "paper", -3, False
+    want = _unit.reference(x, below, a if noisy else None, *settings, *noises)
+    assert_near([out, *got], [want, *twice(want, inputs)], 1e-9)
+
+
 def test_levels_that_change_before_the_backward_pass_do_no_harm():
     x, level = torch.randn(6, 5, requires_grad=True), torch.tensor(0.5, dtype=torch.float64)
     grads = []

@@ -23,7 +23,6 @@ from mollifier.ops._operator import (
     differentiate,
     elsewhere,
     fake,
-    refuse_second,
     vmap_by_loop,
 )
 from mollifier.ops._unit import reference, unit
@@ -176,7 +175,7 @@ class _Chain(torch.autograd.Function):
         weights, biases, a = tensors[:count], tensors[count : count + biased], tensors[count + biased :]
         with below_autograd():
             y, kept = _forward(x, weights, biases, a, levels, signs, seeds, settings, expected, True)
-        ctx.save_for_backward(x, kept, *(tensors if expected else (*weights, *a)))
+        ctx.save_for_backward(x, kept, *tensors)
         ctx.rest = count, biased, signs, settings, expected
         ctx.mark_non_differentiable(kept)
         return y, kept
@@ -190,8 +189,6 @@ class _Chain(torch.autograd.Function):
             return (None,) * (8 + len(needed))
         weights, a = saved[:count], saved[-count:]
         if torch.is_grad_enabled():
-            if not expected:
-                refuse_second()
             return _again(ctx, grad, x, kept, saved)
         # the place of each link's bias among the biases
         places = [number for number in range(count) if settings[SETTINGS * number + 8]]
@@ -216,10 +213,10 @@ class _Chain(torch.autograd.Function):
 _apply: Callable[..., Any] = super(torch.autograd.Function, _Chain).apply
 
 
-def _read(kept: Tensor, count: int) -> list[Tensor]:
-    """The levels as they were, from what was kept: kind, level, level of the copy and seed of each link."""
+def _read(kept: Tensor, count: int) -> tuple[list[Tensor], Tensor]:
+    """The levels and the seeds as they were, from what was kept: kind, level, level of the copy and seed of each link."""
     head = kept.flatten()[: count * 32 // kept.element_size()].view(torch.int64).view(count, 4)
-    return list(head[:, 1:3].contiguous().view(torch.float64).flatten().unbind())
+    return list(head[:, 1:3].contiguous().view(torch.float64).flatten().unbind()), head[:, 3]
 
 
 def _links(
@@ -245,12 +242,23 @@ def _by_functional(x: Tensor, links: Sequence[Link], noises: list[Any]) -> Tenso
     return x
 
 
+def _noises(x: Tensor, links: Sequence[Link], seeds: Tensor, expected: bool) -> list[Any]:
+    """The noise of each link, as `mollifier.functional` takes it."""
+    if expected:
+        return [("expected", "expected")] * len(links)
+    rows = x.shape[:-1]
+    drawn = [noise(seed, rows.numel() * len(link.weight)) for seed, link in zip(seeds, links, strict=True)]
+    shapes = [(*rows, len(link.weight)) for link in links]
+    return [tuple(each.to(x).view(shape) for each in both) for both, shape in zip(drawn, shapes, strict=True)]
+
+
 def _again(ctx: Any, grad: Tensor, x: Tensor, kept: Tensor, tensors: list[Tensor]) -> tuple[Tensor | None, ...]:
-    """The gradients of expected values as functions that can be differentiated again."""
-    count, biased, signs, settings, _ = ctx.rest
+    """The gradients as functions that can be differentiated again: by the reference, with the same noise."""
+    count, biased, signs, settings, expected = ctx.rest
+    levels, seeds = _read(kept, count)
     with torch.enable_grad():
-        links = _links(tensors, _read(kept, count), signs, count, biased, settings)
-        out = _by_functional(x, links, [("expected", "expected")] * count)
+        links = _links(tensors, levels, signs, count, biased, settings)
+        out = _by_functional(x, links, _noises(x, links, seeds, expected))
         inputs = [x, *(None,) * 7, *tensors]
         wanted = [each for each, need in zip(inputs, ctx.needs_input_grad, strict=True) if need]
         found = iter(torch.autograd.grad(out, wanted, grad, create_graph=True))  # type: ignore[arg-type]
@@ -307,13 +315,7 @@ def _composite(
 ) -> Two:  # fmt: skip
     """The operator where there is no kernel: the reference, with the kernels' noise, differentiated by torch."""
     links = _links([*weights, *biases, *a], levels, signs, len(weights), len(biases), settings)
-    noises: list[Any] = [("expected", "expected")] * len(links)
-    if not expected:
-        for number, link in enumerate(links):
-            shape = (*x.shape[:-1], len(link.weight))
-            drawn = noise(seeds[number], x.numel() // x.shape[-1] * len(link.weight))
-            noises[number] = tuple(each.to(x).view(shape) for each in drawn)
-    return _by_functional(x, links, noises), x.new_empty(0)
+    return _by_functional(x, links, _noises(x, links, seeds, expected)), x.new_empty(0)
 
 
 fake("chain", _fake)

@@ -53,10 +53,10 @@ def fake(name: str, run: Callable[..., Any]) -> None:
 
 
 def refuse_second() -> None:
-    """Refuse to differentiate sampled noise twice."""
+    """Refuse a second derivative for which the forward pass did not keep enough."""
     raise RuntimeError(
-        "sampled noise has no second derivative: take it with frozen or expected noise (mollifier.frozen, eval()), "
-        "or set MOLLIFIER_KERNELS=off"
+        "no second derivative: for one of sampled noise this module has not kept its input. Run the forward pass inside mollifier.frozen(model, seed=update), "
+        "with a new seed at every update, or train on expected values, or set MOLLIFIER_KERNELS=off"
     )
 
 

@@ -161,8 +161,6 @@ class _Unit(torch.autograd.Function):
         x, kept, a = ctx.saved_tensors
         (act, c, odds, unit_dim, residual, expected), last, below = ctx.rest
         if torch.is_grad_enabled():
-            if not expected:
-                refuse_second()
             return (*_again(ctx, grad, x, kept, a), None, None)
         in_units = 0 if below is None else below[unit_dim]
         by_below = below is not None and ctx.needs_input_grad[1]
@@ -176,19 +174,33 @@ _apply: Callable[..., Any] = super(torch.autograd.Function, _Unit).apply
 
 
 def _again(ctx: Any, grad: Tensor, x: Tensor, kept: Tensor, a: Tensor | None) -> list[Tensor | None]:
-    """The gradients of expected values as functions that can be differentiated again."""
-    (act, c, odds, unit_dim, residual, _), _, shape = ctx.rest
+    """The gradients as functions that can be differentiated again: by the reference, with the same noise."""
+    (act, c, odds, unit_dim, residual, expected), last, shape = ctx.rest
+    if act and (x is None or act[0] == RELU_OUTPUT):  # the input was not kept
+        refuse_second()
     level, copy_level = kept[: 16 // kept.element_size()].view(torch.float64).unbind()
+    seed = kept[16 // kept.element_size() : 24 // kept.element_size()].view(torch.int64)
     below = None if shape is None else grad.new_zeros(shape).requires_grad_()  # the result is linear in it
     x = grad.detach() if x is None else x  # a copy without noise is linear in x, too
     with torch.enable_grad():
         inputs = [x if x.requires_grad else x.detach().requires_grad_(), below, a]
         push: Push = "odds" if odds else "paper"
         rest = of_numbers(act), level, copy_level, c, push, unit_dim, residual
-        out = reference(inputs[0], below, a, *rest, "expected", "expected")  # type: ignore[arg-type]
+        out = reference(inputs[0], below, a, *rest, *_noises(x, seed, expected, last))  # type: ignore[arg-type]
         wanted = [each for each, need in zip(inputs, ctx.needs_input_grad, strict=False) if need]
         found = iter(torch.autograd.grad(out, wanted, grad, create_graph=True))  # type: ignore[arg-type]
     return [next(found) if need else None for need in ctx.needs_input_grad[:3]]
+
+
+def _noises(x: Tensor, seed: Tensor, expected: bool, last: bool) -> tuple[Any, ...]:
+    """The noise, as `mollifier.functional` takes it; elements are numbered as they lie in memory, where channels may come last."""
+    if expected:
+        return "expected", "expected"
+    drawn = [each.to(x) for each in noise(seed, x.numel())]
+    if not last:
+        return tuple(each.view(x.shape) for each in drawn)
+    rows, channels, *image = x.shape
+    return tuple(each.view(rows, *image, channels).movedim(-1, 1) for each in drawn)
 
 
 def _by_output(act: list[float], residual: bool, mixed: bool, x: Tensor) -> bool:
@@ -242,12 +254,9 @@ def _composite(
     keep: bool,
 ) -> Two:
     """The operator where there is no kernel: the reference, with the kernels' noise, differentiated by torch."""
-    noises: tuple[Any, Any] = ("expected", "expected")
-    if not expected:
-        normal, uniform = noise(seed, x.numel())
-        noises = normal.to(x).view(x.shape), uniform.to(x).view(x.shape)
     push: Push = "odds" if odds else "paper"
-    out = reference(x, below, a, of_numbers(act), level, copy_level, c, push, unit_dim, residual, *noises)
+    settings = of_numbers(act), level, copy_level, c, push, unit_dim, residual
+    out = reference(x, below, a, *settings, *_noises(x, seed, expected, last=False))
     return out, x.new_empty(0)
 
 
