@@ -35,7 +35,7 @@ def bare(config: RunConfig) -> Callable[[], None]:
     task = tasks.make(config)
     model = task.model()
     annealer = apply_method(model, config)
-    optimizer = make_optimizer(config.settings, model.parameters())
+    optimizer = make_optimizer(config.settings, model)
     inputs, labels = task.sets["train"]  # type: ignore[attr-defined]
     criterion = torch.nn.functional.binary_cross_entropy_with_logits
 
