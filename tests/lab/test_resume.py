@@ -19,7 +19,7 @@ from tests.lab.kill import checkpoints, go, kill, same
 from tests.lab.processes import fork
 
 KILLS = 20
-SHORT = {"updates": 150, "save_every": 2, "evaluate_every": 10, "batch": 8}
+SHORT = {"updates": 400, "save_every": 2, "evaluate_every": 10, "batch": 8}
 RUNS = {
     "parity": ("mollified", {"bits": 8, "width": 16, "depth": 3, "samples": 64}),
     "pentomino": ("mollified-residual", {"width": 16, "depth": 3, "train": 500, "evaluate_every": 50}),
