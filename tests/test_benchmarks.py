@@ -1,11 +1,14 @@
 """The benchmarks' own parts: interleaved timing, numerics, tables and plot."""
 
 import json
+from pathlib import Path
 
 import pytest
 from benchmarks import numerics, report, timing
 
 from mollifier import kernels
+
+ROOT = Path(__file__).parents[1]
 
 
 def test_a_candidate_is_compared_with_the_first_one_in_turns(monkeypatch):
@@ -82,3 +85,10 @@ def test_tables_and_plot_are_written_between_their_marks(tmp_path):
     assert (tmp_path / "figures" / "benchmarks.png").stat().st_size > 1000
     assert "OVER 0.95" in report.text(rows, 2)
     assert "within 0.95" in report.text(rows, 0)
+
+
+def test_every_line_that_was_measured_has_its_place_in_the_table_and_every_bar_a_line():
+    rows = json.loads((ROOT / "benchmarks" / "results.json").read_text())["rows"]
+    keys = {(row["line"], row["candidate"], row["backend"]) for row in rows}
+    assert report.table(rows).count("\n") == len(keys) + 1
+    assert set(report.BARS) <= keys

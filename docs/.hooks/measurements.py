@@ -3,7 +3,7 @@
 A page writes ``{{ ratio parity MLP / all layers, p = 0.5 }}`` and the site shows the number from the data. A name that the data does
 not have is an error, and the site is not built.
 
-- ``{{ ratio LINE / CANDIDATE }}``, optionally ``/ eager``: time over that of plain PyTorch on one thread, from ``benchmarks/results.json``.
+- ``{{ ratio LINE / CANDIDATE }}``, optionally ``/ reference``: time over that of plain PyTorch on one thread, from ``benchmarks/results.json``.
 - ``{{ speedup WHAT }}``: time of the other implementation over ours, from ``results/smoothing/speed.json``.
 - ``{{ accuracy FILE / METHOD }}``: test accuracy of a binary network, from ``results/steps/FILE.json``.
 """
