@@ -73,14 +73,17 @@ def main() -> None:
             )
     machine = {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "errors": off}
     results: dict[str, Any] = {"machine": machine, "rows": [], "growth": []}
+    old: list[dict[str, Any]] = []
     if given.only:
-        old = json.loads(given.out.read_text())
-        again = tuple(name.removesuffix("s") for name in given.only)  # "units" are lines called "unit …"
-        results |= {"growth": old["growth"], "rows": [row for row in old["rows"] if not row["line"].startswith(again)]}
+        before = json.loads(given.out.read_text())
+        old, results["growth"] = before["rows"], before["growth"]
+    new: list[dict[str, Any]] = []
     for run in range(given.runs):
-        results["rows"] += one_run(run, given.only or parts)
+        new += one_run(run, given.only or parts)
+        again = {row["line"] for row in new}
+        results["rows"] = [row for row in old if row["line"] not in again] + new
         write_atomically(given.out, json.dumps(results, indent=1).encode())
-        print(report.text(results["rows"], run), flush=True)
+        print(report.text(new, run), flush=True)
     if given.growth:
         results["growth"] = process("benchmarks.growth")
         write_atomically(given.out, json.dumps(results, indent=1).encode())

@@ -240,12 +240,7 @@ void run(const Cell<T>& cell, bool backward, const Options& o, const int64_t* si
     backward ? layer.backward() : layer.forward();
   };
   threads = o.gemm && o.steps == 1 ? 1 : std::min(threads, directions * Blocks<T>(o.hidden).count);
-#pragma omp parallel num_threads(threads) if (threads > 1)
-  {
-    int number = 0, count = 1;
-#ifdef _OPENMP
-    number = omp_get_thread_num(), count = omp_get_num_threads();
-#endif
+  const auto part = [&](int number, int count) {
     if (count < directions) {
       for (int direction = 0; direction < directions; ++direction) one(direction, {number, count, count > 1});
     } else {
@@ -253,7 +248,16 @@ void run(const Cell<T>& cell, bool backward, const Options& o, const int64_t* si
       const int direction = number % directions, sharing = (count + directions - 1 - direction) / directions;
       one(direction, {number / directions, sharing, count > directions});
     }
+  };
+#ifdef _OPENMP
+  // Alone, we open no region, not even one of one thread: within it, torch's product would start its threads anew at every call.
+  if (threads > 1) {
+#pragma omp parallel num_threads(threads)
+    part(omp_get_thread_num(), omp_get_num_threads());
+    return;
   }
+#endif
+  part(0, 1);
 }
 
 template <class T, template <class, bool, bool> class C>
