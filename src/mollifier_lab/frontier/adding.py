@@ -24,7 +24,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 class Found(NamedTuple):
-    """What came out of a way: the test error of the trial with the lowest validation error."""
+    """The result of a way: the test error of the trial with the lowest validation error."""
 
     steps: int
     cell: str
@@ -33,12 +33,12 @@ class Found(NamedTuple):
 
 
 def make(out: Path, *, smoke: bool = False, **pool: Any) -> list[Found]:
-    """Run what is missing; a folder ``runs/adding/STEPS`` for each length.
+    """Run what is missing, in a folder ``runs/adding/STEPS`` for each length.
 
     Args:
         out: The folder of the frontier.
-        smoke: Tiny networks and a few updates, to see that it works.
-        **pool: As for `mollifier_lab.study.compare`.
+        smoke: Whether to use tiny networks and a few updates, only to show that it works.
+        **pool: The same as for `mollifier_lab.study.compare`.
     """
     small: dict[str, Any] = SMOKE if smoke else {}
     updates = small.get("updates", UPDATES)
@@ -59,7 +59,7 @@ def make(out: Path, *, smoke: bool = False, **pool: Any) -> list[Found]:
 
 
 def variants(cell: str, way: str, updates: int = UPDATES) -> list[Variant]:
-    """The trials of a way: trial n has the same learning rate for all.
+    """Return the trials of a way: trial n has the same learning rate for all.
 
     >>> [str(each) for each in variants("gru", "orthogonal")]
     ['plain:cell=gru,init=orthogonal,lr=0.000721', 'plain:cell=gru,init=orthogonal,lr=0.00416']
@@ -76,7 +76,7 @@ def _loss(result: dict[str, Any], split: str) -> float:
 
 
 def table(found: list[Found]) -> str:
-    """In Markdown: mean squared error on test sequences; single runs.
+    """Return a table in Markdown: mean squared error on test sequences, single runs.
 
     >>> print(table([Found(100, "gru", "orthogonal", 0.00123)]).splitlines()[-1])
     | 100 | gru | 0.0012 |

@@ -1,4 +1,4 @@
-"""A folder of runs as the table, the page and the server see it: read once, in one place."""
+"""Read a folder of runs once, for the table, the page and the server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Seen:
     """What was found in a folder.
 
     Attributes:
-        runs: All that could be read.
+        runs: All runs that could be read.
         tasks: Their variants, by task.
         rows: The table.
         notes: What could not be read, is damaged or was left out.
@@ -37,10 +37,10 @@ class Seen:
 
 
 def look(root: Path, folders: Sequence[Path] = ()) -> Seen:
-    """Read all runs of a folder, or of some folders in it.
+    """Read all runs in a folder, or in some of its folders.
 
     Raises:
-        LabError: If there is no run that can be read.
+        LabError: If no run can be read.
     """
     runs, problems = read(run for folder in folders or [root] for run in find_runs(folder))
     if not runs:

@@ -1,4 +1,4 @@
-"""The page: one file that asks the network for nothing; what it shows and how, in assets/."""
+"""The page: one file that loads nothing from the network. Its script and style are in assets/."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from mollifier_lab.report.summary import HEADINGS, NOT_FULL, TableRow, columns
 ASSETS = Path(__file__).parent / "assets"
 SCRIPTS = ("scales.js", "plot.js", "task.js", "page.js")
 FAILURE_LINES = 20
-LONG_NAME = 24  # letters of a name that is better off in a wider column
-EVERY = 2000  # milliseconds between two looks for news
+LONG_NAME = 24  # letters; a longer name gets a wider column
+EVERY = 2000  # milliseconds between two checks for changes
 
 
 def page_html(
@@ -35,15 +35,15 @@ def page_html(
     pictures: dict[str, bytes],
     live: str = "",
 ) -> str:
-    """The whole page.
+    """Return the whole page.
 
     Args:
-        root: The folder that it is about.
+        root: The folder that the page is about.
         tasks: The variants by task.
-        rows: The table: a row for each of the variants.
+        rows: The table: one row per variant.
         notes: What could not be read or was left out.
-        pictures: PNGs by name, for a browser without JavaScript.
-        live: What the files were like, of a page that is served and asks for news by itself.
+        pictures: PNG files by name, for a browser without JavaScript.
+        live: The state of the files, for a page that is served and checks for changes by itself.
     """
     runs = [run for found in tasks.values() for variant in found for run in variant.runs]
     scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS]
@@ -153,7 +153,7 @@ def _every(variant: Variant, run: Run, root: Path) -> list[str]:
 
 
 def _key(value: str | float) -> str:
-    """What the script sorts a cell by: empty goes last."""
+    """Return what the script sorts a cell by; an empty text sorts last."""
     return value if isinstance(value, str) else "" if math.isnan(value) else repr(float(value))
 
 

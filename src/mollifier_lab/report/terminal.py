@@ -15,7 +15,7 @@ from mollifier_lab.report.summary import HEADINGS, TableRow, columns
 
 
 def terminal_tables(rows: Sequence[TableRow]) -> list[Table]:
-    """One table a task, for `rich.print`.
+    """Return one table per task, for `rich.print`.
 
     >>> terminal_tables([])
     []
@@ -34,11 +34,11 @@ def _table(task: str, rows: list[TableRow]) -> Table:
     shown = Fitting(
         title=f"{task}: {title(first.metric)}", caption=Text(caption), box=SIMPLE_HEAD, title_justify="left"
     )
-    # a terminal is narrow: none that says nothing, and no speed, which the page and table.csv have
+    # a terminal is narrow: leave out empty columns and the speed, which the page and table.csv have
     kept = [place for place in columns(rows) if HEADINGS[place] != "updates/s"]
     for place in kept:
         left = HEADINGS[place] in ("variant", "seeds")
         shown.add_column(HEADINGS[place], justify="left" if left else "right", overflow="ellipsis")
     for row in rows:
-        shown.add_row(*(Text(row.cells()[place]) for place in kept))  # Text: a label is no markup
+        shown.add_row(*(Text(row.cells()[place]) for place in kept))  # Text: a label must not be read as markup
     return shown

@@ -1,4 +1,4 @@
-"""CIFAR-10: which of ten things?"""
+"""CIFAR-10: which of ten things does an image show?"""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from mollifier_lab.tasks.classification import Classification
 
 
 class Cifar10Task(Classification[Cifar10]):
-    """A ResNet, trained on shifted and mirrored images; the learning rate is cut by ten at half and at three quarters of training."""
+    """A ResNet, trained on shifted and mirrored images. The learning rate is divided by ten after half and three quarters of training."""
 
     outputs = 10
-    chunk = 250  # more take twice as long on a CPU
+    chunk = 250  # larger batches take twice as long on a CPU
 
     def load(self, data: Path | None) -> None:
         found = cifar10.load(data_folder(data))

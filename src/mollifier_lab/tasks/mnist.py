@@ -1,4 +1,4 @@
-"""MNIST: which digit?"""
+"""MNIST: which digit does an image show?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mollifier_lab.tasks.classification import Classification
 
 
 class MnistTask(Classification[Mnist]):
-    """50,000 images for training, 10,000 for validation. They are kept as bytes, and read as numbers from 0 to 1."""
+    """50,000 images for training, 10,000 for validation. They are stored as bytes, and read as numbers from 0 to 1."""
 
     inputs = 28 * 28
     outputs = 10
