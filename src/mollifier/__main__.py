@@ -1,4 +1,4 @@
-"""``python -m mollifier``: versions, machine and kernels, as one pastes them into a bug report.
+"""``python -m mollifier``: print versions, machine and kernels, for a bug report.
 
 >>> print(about().splitlines()[0])  # doctest: +ELLIPSIS
 mollifier ...

@@ -37,7 +37,7 @@ from mollifier.nn.recurrent import RecurrentMollifier
 
 @dataclass(frozen=True)
 class Settings:
-    """What mollify was asked for."""
+    """The options of `mollify`."""
 
     c: float = 20.0
     a: tuple[float, float] = (-2.0, 2.0)
@@ -55,7 +55,7 @@ class Settings:
         NoisyActivation(a=self.a, c=self.c, **nowhere)
 
     def shared(self) -> dict[str, Any]:
-        """What every part gets."""
+        """Return the options that every part gets."""
         return {"level": self.level, "train_noise": self.train_noise, "eval_noise": self.eval_noise}
 
 
@@ -123,7 +123,7 @@ def _where(model: nn.Module, block: Block) -> dict[str, Any]:
 
 
 def attach(model: nn.Module, made: list[Parts], planner: Planner) -> None:
-    """Put everything in its place."""
+    """Attach all parts to the model."""
     for parts in made:
         block = parts.block
         if parts.recurrent is not None:

@@ -25,17 +25,17 @@ class Planner:
 
     Attributes:
         model: The model.
-        activations: Make activations noisy?
-        auto: Find runs and residual blocks?
+        activations: Whether to make activations noisy.
+        auto: Whether to find runs and residual blocks.
         named: Paths of the modules named as blocks.
         exclude: What the user wants to leave alone.
-        seen: What an example showed, by module name; empty without one.
-        recorded: What an example showed of forwards, likewise.
-        blocks: What was found.
-        skipped: What was left alone, and why.
-        heard: By module, the functional activations of its methods, whatever becomes of them: key and name.
-        plain: Activation modules that are left alone at one of their places at least.
-        inside: Modules with a forward that is known, and children that it calls which may compute activations of their own.
+        seen: The shapes that an example showed, by module name; empty without one.
+        recorded: The forwards that an example showed, by module name.
+        blocks: The blocks that were found.
+        skipped: What was left alone, and the reasons.
+        heard: By module, the functional activations of its methods, mollified or not: key and name.
+        plain: Activation modules that are left alone in at least one of their places.
+        inside: Modules whose forward is known, with children that it calls and that may compute activations of their own.
     """
 
     model: nn.Module
@@ -158,7 +158,7 @@ class Planner:
             self._open(Block(path, "recurrent", width, layer=layer))
 
     def _units(self, path: str, block: Block | None, before: Width | None) -> tuple[int, int]:
-        """Return how many a an activation gets, and along which dimension: from the example, from the layer before it, or one for all."""
+        """Return the number of a of an activation, and their dimension: from the example, from the layer before it, or one for all."""
         if path in self.seen:
             return self.seen[path].units() or 1, self.seen[path].unit_dim
         if before is not None and before.out_units is not None:
