@@ -13,7 +13,7 @@ TYPE_CHECKING = False  # see `mollifier_lab`: as little as possible is imported 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mollifier_lab.commands.table import Command
+    from mollifier_lab.commands.all_commands import Command
 
 ABOUT = """usage: mollifier COMMAND ...
 
@@ -109,10 +109,10 @@ def parse(args: list[str]) -> Command:
 
     import tyro
 
-    from mollifier_lab.commands.imported import take_imports
-    from mollifier_lab.commands.options import SWITCHES
-    from mollifier_lab.commands.repeated import gather
-    from mollifier_lab.commands.table import COMMANDS, Train
+    from mollifier_lab.commands.all_commands import COMMANDS, Train
+    from mollifier_lab.commands.import_flag import take_imports
+    from mollifier_lab.commands.repeated_flags import gather
+    from mollifier_lab.commands.shared_flags import SWITCHES
     from mollifier_lab.errors import pick
 
     name = args[0]
@@ -126,7 +126,7 @@ def parse(args: list[str]) -> Command:
 
 
 def _overview() -> str:
-    from mollifier_lab.commands.table import COMMANDS
+    from mollifier_lab.commands.all_commands import COMMANDS
 
     lines = [f"  {name:9}  {(kind.__doc__ or '').partition(': ')[0].rstrip('.')}" for name, kind in COMMANDS.items()]
     return "\n".join([ABOUT, *lines])

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import mollifier
-from mollifier_lab.data.sums import Sums
+from mollifier_lab.data.checksums import Checksums
 from mollifier_lab.errors import LabError
 from mollifier_lab.imports import hashes
 from mollifier_lab.runs import ESSENTIAL, INCIDENTAL, Row
@@ -36,10 +36,10 @@ _KERNELS = {
 }
 
 
-def identity(config: RunConfig, precision: str, ranks: int, device: str, data: Sums) -> Row:
+def identity(config: RunConfig, precision: str, ranks: int, device: str, data: Checksums) -> Row:
     """Return everything that the numbers of a run depend on and that is not in its config.
 
-    >>> found = identity(RunConfig.make("parity", "plain"), "32-true", 1, "cpu", Sums())
+    >>> found = identity(RunConfig.make("parity", "plain"), "32-true", 1, "cpu", Checksums())
     >>> found["precision"], found["kernels"], found["data"]
     ('32-true', None, {})
     """

@@ -28,7 +28,7 @@ from types import ModuleType
 from typing import Any
 
 from mollifier_lab.errors import LabError
-from mollifier_lab.trusted import is_trusted, trust
+from mollifier_lab.trusted_code import is_trusted, trust
 
 GROUPS = ("mollifier.tasks", "mollifier.methods")
 OURS = "mollifier_lab."

@@ -15,21 +15,21 @@ from torch import Tensor, nn
 
 import mollifier
 from mollifier_lab import checkpoint, seal, tasks
+from mollifier_lab.annealing_forecast import forecast
 from mollifier_lab.apply_method import apply_method, finish
-from mollifier_lab.data.sums import check_data
+from mollifier_lab.checkpoint_checks import check_state, load_optimizer
+from mollifier_lab.data.checksums import check_data
 from mollifier_lab.environment import environment
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.files import write_atomically
-from mollifier_lab.fits import check_state, load_optimizer
 from mollifier_lab.group import Converted, Group
 from mollifier_lab.hardware import Hardware, resume_command
 from mollifier_lab.identity import compare, identity, log_resumption, recorded
 from mollifier_lab.loggers import open_loggers
+from mollifier_lab.memory import check_memory
 from mollifier_lab.optimizers import make_optimizer
-from mollifier_lab.outlook import outlook
 from mollifier_lab.progress import Progress, telling
 from mollifier_lab.records import Records, finite
-from mollifier_lab.room import check_room
 from mollifier_lab.runs import Row, RunFolder
 from mollifier_lab.settings import RunConfig
 from mollifier_lab.signals import Stop
@@ -111,7 +111,7 @@ class Loop:
         settings, seed = self.settings, self.config.seed
         sums = check_data(self.config.task, data, allow_other=self.config.other_data)
         self.identity = identity(self.config, precision, self.group.size, self.device.type, sums)
-        check_room(settings)
+        check_memory(settings)
         torch.manual_seed(seed)
         self.task = tasks.make(self.config, data)
         self.final = tuple(split for split in self.task.final if not (split == "test" and self.config.trial))
@@ -180,8 +180,8 @@ class Loop:
         """Warn if annealing cannot end in time: at once, or when the first loss is known."""
         if self.annealer is None or not self.warned:
             return
-        text = outlook(self.annealer, self.total, v)
-        if text and (v is None or not outlook(self.annealer, self.total, None)):
+        text = forecast(self.annealer, self.total, v)
+        if text and (v is None or not forecast(self.annealer, self.total, None)):
             self.progress.say(f"warning: {text}")
 
     def _rest(self) -> None:

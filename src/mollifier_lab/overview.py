@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mollifier_lab.job import Job, Outcome
 from mollifier_lab.progress import make_bar, show_left, show_rate, title_room
-from mollifier_lab.texts import cut
+from mollifier_lab.shortening import shorten_middle
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -149,7 +149,7 @@ class Overview:
         for path, (note, _, left, phase) in running.items():
             config = self._jobs[path].config
             if path not in self._rows:
-                title = cut(f"  {config.title}, seed {config.seed}", title_room(self._bar.console))
+                title = shorten_middle(f"  {config.title}, seed {config.seed}", title_room(self._bar.console))
                 self._rows[path] = self._bar.add_task(title, count="", rate="", left="")
             self._bar.update(
                 self._rows[path], total=note["total"] or None, completed=note["update"], count=f"{note['update']}/{note['total']}",

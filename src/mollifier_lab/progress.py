@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from mollifier_lab.texts import cut
+from mollifier_lab.shortening import shorten_middle
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -48,7 +48,7 @@ class Progress:
         self._bar = make_bar(self._console) if show and self._console.is_terminal else None
         if self._bar is not None:
             self._task = self._bar.add_task(
-                cut(title, title_room(self._console)),
+                shorten_middle(title, title_room(self._console)),
                 total=total,
                 completed=start,
                 count=f"{start}/{total}",

@@ -28,6 +28,7 @@ from mollifier_lab.errors import Interrupted, LabError, pick
 from mollifier_lab.job import Job, Outcome
 from mollifier_lab.methods import method_for
 from mollifier_lab.pool import Pool
+from mollifier_lab.pool_options import PoolOptions, pool_flags
 from mollifier_lab.pruning import Name, Pruning, make
 from mollifier_lab.runs import SEARCH, RunFolder
 from mollifier_lab.settings import KNOBS, TASKS, Range, RunConfig
@@ -42,7 +43,6 @@ from mollifier_lab.study import (
 )
 from mollifier_lab.trials import End, end, open_trials, without_password
 from mollifier_lab.variants import Changes, parse_changes, show as as_word
-from mollifier_lab.where import Where, where_flags
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -85,7 +85,7 @@ def search(
     storage: str | None = None,
     allow_other_data: bool = False,
     pruner: Name = "none",
-    **where: Unpack[Where],
+    **where: Unpack[PoolOptions],
 ) -> Best:
     """Search a method's settings at random, or continue such a search.
 
@@ -253,7 +253,7 @@ def search_command(
     storage: str | None = None,
     allow_other_data: bool = False,
     pruner: Name = "none",
-    **where: Unpack[Where],
+    **where: Unpack[PoolOptions],
 ) -> str:
     """Return the command that starts or continues a search, without a database's password; for the arguments see `search`.
 
@@ -265,7 +265,7 @@ def search_command(
         words += ["--set", *(f"{name}={as_word(value)}" for name, value in settings.items())]
     words += ["--seed", str(seed), "--out", str(out)]
     words += ["--storage", without_password(storage)] if storage else []
-    words += where_flags(where)
+    words += pool_flags(where)
     words += ["--pruner", pruner] if pruner != "none" else []
     words += ["--allow-other-data"] if allow_other_data else []
     words += code.flags()

@@ -23,19 +23,19 @@ from pathlib import Path
 from typing import Unpack
 
 from mollifier_lab import imports as code
-from mollifier_lab.data.sums import check_data
+from mollifier_lab.data.checksums import check_data
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.job import Job, Outcome, different
 from mollifier_lab.json_files import read_object
+from mollifier_lab.memory import check_memory
 from mollifier_lab.overview import Overview
 from mollifier_lab.pool import Pool
+from mollifier_lab.pool_options import PoolOptions, pool_flags
 from mollifier_lab.progress import print_line
 from mollifier_lab.report.formats import show_metric, show_seconds, show_unfinished, title
-from mollifier_lab.room import check_room
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.tuned import Tuned
 from mollifier_lab.variants import Changes, Variant, parse_changes, parse_variants, show as as_word
-from mollifier_lab.where import Where, where_flags
 
 FORMAT = 1
 MANY = 10_000  # runs or trials of one command: more are probably a typing error
@@ -53,7 +53,7 @@ def compare(
     tuned: Mapping[str, Tuned] | None = None,
     command: str = "",
     allow_other_data: bool = False,
-    **where: Unpack[Where],
+    **where: Unpack[PoolOptions],
 ) -> list[RunFolder]:
     """Run what is missing from a comparison: finished runs are left alone, started ones continue, failed ones are tried again.
 
@@ -128,7 +128,7 @@ def study_command(
     best: Sequence[str | Path] = (),
     allow_other_data: bool = False,
     pruner: str = "none",
-    **where: Unpack[Where],
+    **where: Unpack[PoolOptions],
 ) -> str:
     """Return the command that starts or continues a comparison; for the arguments see `compare` and `mollifier_lab.tuning.tune`.
 
@@ -147,7 +147,7 @@ def study_command(
         words += ["--search-set", *(f"{name}={as_word(value)}" for name, value in settings.items())]
     words += ["--search-seed", str(search_seed)] if search_seed != SEARCH_SEED else []
     words += ["--best", *map(str, best)] if best else []
-    words += ["--out", str(out), *where_flags(where)]
+    words += ["--out", str(out), *pool_flags(where)]
     words += ["--pruner", pruner] if pruner != "none" else []
     words += ["--allow-other-data"] if allow_other_data else []
     words += code.flags()
@@ -208,7 +208,7 @@ def check_data_there(pool: Pool, jobs: Sequence[Job]) -> None:
     if missing and pool.address is None:
         check_data(missing[0].task, pool.data, allow_other=missing[0].other_data)
         for config in missing:
-            check_room(config.settings)
+            check_memory(config.settings)
 
 
 def run_missing(pool: Pool, jobs: Sequence[Job], line: Callable[[Outcome], str]) -> None:

@@ -21,6 +21,7 @@ from typing import Any, Unpack
 
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.json_files import read_object, read_text
+from mollifier_lab.pool_options import PoolOptions
 from mollifier_lab.pruning import Name
 from mollifier_lab.runs import SEARCH, RunFolder
 from mollifier_lab.search import AllDiverged, search, search_space
@@ -28,7 +29,6 @@ from mollifier_lab.settings import TASKS, RunConfig
 from mollifier_lab.study import SEARCH_SEED, compare, study_command
 from mollifier_lab.tuned import Tuned, checked
 from mollifier_lab.variants import Changes, Variant, parse_changes, parse_variants
-from mollifier_lab.where import Where
 
 
 def tune(
@@ -45,7 +45,7 @@ def tune(
     command: str = "",
     pruner: Name = "none",
     allow_other_data: bool = False,
-    **where: Unpack[Where],
+    **where: Unpack[PoolOptions],
 ) -> list[RunFolder]:
     """Search every variant, then compare the best settings of each over seeds.
 
@@ -141,7 +141,7 @@ def compare_best(
     changes: Changes = (),
     command: str = "",
     allow_other_data: bool = False,
-    **where: Unpack[Where],
+    **where: Unpack[PoolOptions],
 ) -> list[RunFolder]:
     """Compare with the results of earlier searches: what they found is set for the variants of their method, except for what is set by hand.
 

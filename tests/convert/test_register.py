@@ -124,7 +124,7 @@ def running_max(x: Tensor) -> Tensor:
     [
         ((torch.exp,), {"name": "tanh"}, r"the name 'tanh' is taken; give another with name="),
         ((Squareplus, torch.exp), {"name": "relu"}, r"the name 'relu' is taken"),
-        ((running_max,), {}, r"running_max is not elementwise: each output must depend on its own input alone"),
+        ((running_max,), {}, r"running_max is not elementwise: each output must depend only on its own input"),
         ((lambda x: x.softmax(-1),), {"name": "softmax"}, r"softmax is not elementwise"),
         ((lambda x: x.cumsum(0),), {"name": "cumsum"}, r"cumsum is not elementwise"),
         ((torch.sum,), {}, r"sum is not elementwise"),

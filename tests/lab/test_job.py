@@ -42,7 +42,7 @@ def test_another_run_in_the_folder_is_not_touched(job: Job) -> None:
     folder.write("config.json", other.to_json())
     outcome = TASK(job)
     assert (outcome.status, os.listdir(job.path)) == ("failed", ["config.json"])
-    assert "seed is 1 there, 0 is wanted; lr is 0.5 there, 1.0 is wanted" in outcome.error
+    assert "seed is 1 there, 0 is requested; lr is 0.5 there, 1.0 is requested" in outcome.error
     assert folder.config() == other
 
 

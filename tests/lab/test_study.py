@@ -145,10 +145,13 @@ def test_other_settings_are_refused_and_nothing_is_touched(whole: Path) -> None:
     with pytest.raises(LabError) as caught:
         study(whole, ("copy", "plain"), changes={**TINY, "lr": 0.25, "width": 9})
     told = str(caught.value)
-    assert f"{whole / 'plain' / 'seed-0'} holds another run: lr is 1.0 there, 0.25 is wanted; width is 8 there" in told
+    assert (
+        f"{whole / 'plain' / 'seed-0'} contains a different run: lr is 1.0 there, 0.25 is requested; width is 8 there"
+        in told
+    )
     assert "plain/seed-1" in told
     assert "Nothing was run or overwritten: name another folder (--out)" in told
-    with pytest.raises(LabError, match="holds a comparison of task 'parity', wanted is 'ptb'"):
+    with pytest.raises(LabError, match="contains a comparison of task 'parity', not 'ptb'"):
         compare("ptb", ["plain"], 1, whole)
     assert times(whole) == before
     assert not (whole / "copy").exists()

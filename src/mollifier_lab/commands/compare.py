@@ -9,10 +9,11 @@ from typing import Annotated, Any
 from tyro.conf import arg
 
 from mollifier_lab import notes
-from mollifier_lab.commands.dry import tell
-from mollifier_lab.commands.imported import Imports
-from mollifier_lab.commands.names import study_folder
-from mollifier_lab.commands.options import (
+from mollifier_lab.commands.default_folders import study_folder
+from mollifier_lab.commands.dry_run import print_plan
+from mollifier_lab.commands.import_flag import Imports
+from mollifier_lab.commands.output import show_report
+from mollifier_lab.commands.shared_flags import (
     Address,
     Backend,
     Changes,
@@ -29,7 +30,6 @@ from mollifier_lab.commands.options import (
     Threads,
     Workers,
 )
-from mollifier_lab.commands.screen import show_report
 from mollifier_lab.errors import LabError, pick
 from mollifier_lab.grid import expand, parse_grids
 from mollifier_lab.runs import RunFolder
@@ -136,7 +136,7 @@ class Compare:
         before = (
             f", after {self.search} trials for each variant, which choose some of these settings" if self.search else ""
         )
-        return tell(runs, before or (", with the values that --best names" if self.best else ""))
+        return print_plan(runs, before or (", with the values that --best names" if self.best else ""))
 
     def _runs(self, variants: list[Variant], out: Path) -> list[RunFolder]:
         from mollifier_lab.tuning import compare_best, tune

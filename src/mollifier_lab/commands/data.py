@@ -9,7 +9,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from mollifier_lab.commands.options import DataFolder, Quiet
+from mollifier_lab.commands.shared_flags import DataFolder, Quiet
 from mollifier_lab.data.folder import check, data_folder
 from mollifier_lab.data.sources import SOURCES, source
 from mollifier_lab.errors import LabError, pick

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from mollifier_lab.commands.options import DataFolder, Quiet, Workers
+from mollifier_lab.commands.shared_flags import DataFolder, Quiet, Workers
 from mollifier_lab.errors import pick
 from mollifier_lab.reproduction import CORES
 
@@ -90,7 +90,7 @@ def _twins(out: Path, smoke: bool) -> None:
 
 
 def _list() -> int:
-    from mollifier_lab.commands.screen import console, table
+    from mollifier_lab.commands.output import console, table
     from mollifier_lab.frontier.ways import ACTIVATIONS, COMMON, DEPTHS, TRIALS, WAYS, hours
 
     found = table("way", "method", "settings", "varied by the trials")

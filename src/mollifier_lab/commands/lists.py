@@ -8,7 +8,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from mollifier_lab import imports
-from mollifier_lab.commands.screen import console, table
+from mollifier_lab.commands.output import console, table
 from mollifier_lab.errors import LabError, pick
 from mollifier_lab.methods import METHODS, applicable
 from mollifier_lab.report.formats import is_percent, title

@@ -11,8 +11,8 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from mollifier_lab import notes
-from mollifier_lab.commands.imported import Imports
-from mollifier_lab.commands.screen import console, table
+from mollifier_lab.commands.import_flag import Imports
+from mollifier_lab.commands.output import console, table
 from mollifier_lab.errors import LabError
 from mollifier_lab.report.formats import NONE, show_metric
 from mollifier_lab.report.reading import Run, read, show

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from mollifier_lab.commands.imported import Imports
-from mollifier_lab.commands.screen import show_report
+from mollifier_lab.commands.import_flag import Imports
+from mollifier_lab.commands.output import show_report
 from mollifier_lab.errors import LabError
 from mollifier_lab.signals import Stop
 
@@ -44,7 +44,7 @@ class Report:
         return 0
 
     def _serve(self) -> int:
-        from mollifier_lab.report.serving import Server
+        from mollifier_lab.report.server import Server
 
         if self.out is not None:
             raise LabError(f"--serve and --out {self.out}: expected one of them; --serve writes nothing")

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from mollifier_lab.commands.options import DataFolder, Quiet, Workers
-from mollifier_lab.commands.screen import console, show_report, table
+from mollifier_lab.commands.output import console, show_report, table
+from mollifier_lab.commands.shared_flags import DataFolder, Quiet, Workers
 from mollifier_lab.errors import LabError, pick
 from mollifier_lab.reproduction import CORES, STUDIES, Study
 

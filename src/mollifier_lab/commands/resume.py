@@ -9,9 +9,9 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from mollifier_lab import seal
-from mollifier_lab.commands.imported import Imports
-from mollifier_lab.commands.options import DataFolder, HardwareFlags, Quiet
-from mollifier_lab.commands.screen import result_line, say, tell_end
+from mollifier_lab.commands.import_flag import Imports
+from mollifier_lab.commands.output import result_line, say, tell_end
+from mollifier_lab.commands.shared_flags import DataFolder, HardwareFlags, Quiet
 from mollifier_lab.hardware import Hardware
 from mollifier_lab.runs import RunFolder
 

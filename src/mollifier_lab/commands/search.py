@@ -9,10 +9,10 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from mollifier_lab.commands.dry import tell, tell_ranges
-from mollifier_lab.commands.imported import Imports
-from mollifier_lab.commands.names import study_folder
-from mollifier_lab.commands.options import (
+from mollifier_lab.commands.default_folders import study_folder
+from mollifier_lab.commands.dry_run import describe_ranges, print_plan
+from mollifier_lab.commands.import_flag import Imports
+from mollifier_lab.commands.shared_flags import (
     Address,
     Backend,
     Changes,
@@ -85,9 +85,9 @@ class Search:
                 logger=self.logger,
             )
             check_holds_no_run(out)
-            ranges = tell_ranges(search_space(self.task, self.method, common))
+            ranges = describe_ranges(search_space(self.task, self.method, common))
             config = RunConfig.make(self.task, self.method, self.seed, self.preset, **common)
-            return tell([(config, out / "trial-…")], f" {self.trials} times, with {ranges}")
+            return print_plan([(config, out / "trial-…")], f" {self.trials} times, with {ranges}")
 
         best = search(
             self.task,

@@ -13,10 +13,12 @@ import tyro
 from tyro.conf import arg
 
 from mollifier_lab import loggers, notes, seal
-from mollifier_lab.commands.dry import tell
-from mollifier_lab.commands.imported import Imports
-from mollifier_lab.commands.names import run_folder
-from mollifier_lab.commands.options import (
+from mollifier_lab.commands.config_file import ConfigFile
+from mollifier_lab.commands.default_folders import run_folder
+from mollifier_lab.commands.dry_run import print_plan
+from mollifier_lab.commands.import_flag import Imports
+from mollifier_lab.commands.output import result_line, say, tell_end
+from mollifier_lab.commands.shared_flags import (
     SWITCHES,
     DataFolder,
     DryRun,
@@ -29,8 +31,6 @@ from mollifier_lab.commands.options import (
     Tags,
     Task,
 )
-from mollifier_lab.commands.screen import result_line, say, tell_end
-from mollifier_lab.commands.start import Start
 from mollifier_lab.errors import Busy, LabError
 from mollifier_lab.files import leaving_nothing
 from mollifier_lab.hardware import Hardware, resume_command
@@ -80,7 +80,7 @@ class Train(Generic[S]):
         words, flags = glance(args)
         if {"-h", "--help"} & set(flags):
             args = ["--help"]  # flags before the task would be missing from the help
-        start = Start.read(Path(flags["--config"])) if flags.get("--config") else Start()
+        start = ConfigFile.read(Path(flags["--config"])) if flags.get("--config") else ConfigFile()
         if not words and start.task:
             words, args = [start.task], [start.task, *args]
         if not words:
@@ -115,7 +115,7 @@ class Train(Generic[S]):
         out = self.out or run_folder(config)
         if self.dry_run:
             loggers.check(self.hardware.logger)
-            return tell([(config, out)])
+            return print_plan([(config, out)])
         if found := _done_already(RunFolder(out), config, resume_command(out, self.data, self.hardware)):
             say(f"done already: {result_line(self.task, found, out)}")
             return 0

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mollifier_lab import files
+from mollifier_lab.data.checksums import digest
 from mollifier_lab.data.folder import DataError, cache_folder
-from mollifier_lab.data.sums import digest
 
 PIECE = 4 << 20
 LONGEST_LINE = 1 << 20

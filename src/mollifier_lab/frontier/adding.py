@@ -23,7 +23,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-class Found(NamedTuple):
+class AddingResult(NamedTuple):
     """The result of a way: the test error of the trial with the lowest validation error."""
 
     steps: int
@@ -32,7 +32,7 @@ class Found(NamedTuple):
     test_loss: float
 
 
-def make(out: Path, *, smoke: bool = False, **pool: Any) -> list[Found]:
+def make(out: Path, *, smoke: bool = False, **pool: Any) -> list[AddingResult]:
     """Run what is missing, in a folder ``runs/adding/STEPS`` for each length.
 
     Args:
@@ -54,7 +54,7 @@ def make(out: Path, *, smoke: bool = False, **pool: Any) -> list[Found]:
         results = {str(variant): run.json("result.json") for variant, run in zip(flat, runs, strict=True)}
         for (cell, way), each in trials.items():
             best = min((results[str(variant)] for variant in each), key=lambda result: _loss(result, "valid"))
-            found.append(Found(steps, cell, way, _loss(best, "test")))
+            found.append(AddingResult(steps, cell, way, _loss(best, "test")))
     return found
 
 
@@ -75,10 +75,10 @@ def _loss(result: dict[str, Any], split: str) -> float:
     return TASKS["adding"].chance if result["diverged"] or value is None else float(value)
 
 
-def table(found: list[Found]) -> str:
+def table(found: list[AddingResult]) -> str:
     """Return a table in Markdown: mean squared error on test sequences, single runs.
 
-    >>> print(table([Found(100, "gru", "orthogonal", 0.00123)]).splitlines()[-1])
+    >>> print(table([AddingResult(100, "gru", "orthogonal", 0.00123)]).splitlines()[-1])
     | 100 | gru | 0.0012 |
     """
     ways = [way for way in WAYS if any(each.way == way for each in found)]

@@ -63,7 +63,7 @@ CASES: dict[str, Case] = {
 
 
 @dataclass(frozen=True)
-class Found:
+class AnnealingResult:
     """The result of one way to anneal.
 
     Attributes:
@@ -112,7 +112,7 @@ def make(out: Path, cases: tuple[str, ...] = (), *, smoke: bool = False, **pool:
             raise LabError(f"{len(failed)} runs of the annealing comparison failed; see failure.txt in {failed[0]}")
 
 
-def results(out: Path) -> list[Found]:
+def results(out: Path) -> list[AnnealingResult]:
     """Read the results: the ways whose seeds are all done."""
     found = []
     for name in CASES:
@@ -124,21 +124,21 @@ def results(out: Path) -> list[Found]:
     return found
 
 
-def _found(case: str, way: str, runs: list[Run]) -> Found:
+def _found(case: str, way: str, runs: list[Run]) -> AnnealingResult:
     settings = runs[0].config.settings
     reached = [first_at(run, settings.curve, settings.target) for run in runs]
-    return Found(
+    return AnnealingResult(
         case, way, settings.headline, estimate(run.counted for run in runs), statistics.median(reached),
         sum(bool(run.result.get("diverged")) for run in runs),
     )  # fmt: skip
 
 
-def holds(adaptive: Found, others: list[Found]) -> bool:
+def holds(adaptive: AnnealingResult, others: list[AnnealingResult]) -> bool:
     """Return whether the adaptive front is as good as the best k, as fast, and free of divergence.
 
-    >>> best = Found("parity", "k=100", "train_nll", Estimate(0.1, 0.05, 0.15, 3), 1000.0, 0)
-    >>> good = Found("parity", "schedule=adaptive", "train_nll", Estimate(0.12, 0.1, 0.14, 3), 1200.0, 0)
-    >>> holds(good, [best]), holds(best, [Found("parity", "k=10", "train_nll", Estimate(0.01, 0.0, 0.02, 3), 1000.0, 0)])
+    >>> best = AnnealingResult("parity", "k=100", "train_nll", Estimate(0.1, 0.05, 0.15, 3), 1000.0, 0)
+    >>> good = AnnealingResult("parity", "schedule=adaptive", "train_nll", Estimate(0.12, 0.1, 0.14, 3), 1200.0, 0)
+    >>> holds(good, [best]), holds(best, [AnnealingResult("parity", "k=10", "train_nll", Estimate(0.01, 0.0, 0.02, 3), 1000.0, 0)])
     (True, False)
     """
     best = min(others, key=lambda each: each.final.mean)
@@ -146,7 +146,7 @@ def holds(adaptive: Found, others: list[Found]) -> bool:
     return adaptive.final.mean <= max(best.final.high, best.final.mean) and fast and not adaptive.diverged
 
 
-def table(found: list[Found]) -> str:
+def table(found: list[AnnealingResult]) -> str:
     """Return a table in Markdown: the best k, the front and the adaptive front for each case, and whether the last one holds."""
     lines = [
         "| case | best k of seven | its final (95 % interval) | updates to target | front | adaptive front | updates to target | holds |",
@@ -168,6 +168,6 @@ def table(found: list[Found]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _show(found: Found) -> str:
+def _show(found: AnnealingResult) -> str:
     lost = f", {found.diverged} diverged" if found.diverged else ""
     return f"{show_metric(found.metric, found.final.mean)} ({show_interval(found.metric, found.final.low, found.final.high)}){lost}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mollifier_lab.errors import LabError
 from mollifier_lab.files import write_atomically
-from mollifier_lab.report.looking import look
+from mollifier_lab.report.folder_contents import read_folder
 from mollifier_lab.report.summary import Estimate as Estimate, TableRow as TableRow, table as table
 
 __all__ = ["Estimate", "Report", "TableRow", "report", "table"]
@@ -58,7 +58,7 @@ def report(folder: str | Path | Sequence[Path], out: str | Path | None = None) -
     target = usual if out is None else Path(out)
     if target.exists() and not target.is_dir():
         raise LabError(f"{target}: the report is written into a folder, and this is a file; name another with --out")
-    seen = look(root, several)
+    seen = read_folder(root, several)
     tasks, rows, notes = seen.tasks, seen.rows, seen.notes
     failed = [f"{run.folder.path}: failed: {run.reason}" for run in seen.runs if run.status == "failed"]
     pictures = {"curves.png": curves_png(tasks), "levels.png": levels_png(tasks)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mollifier_lab.texts import cut
+from mollifier_lab.shortening import shorten_middle
 
 LONGEST = 80  # letters of a short name; plots cut it further, to the room that they have
 _SETTING = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>-?\d+(\.\d+)?(e[+-]?\d+)?)")
@@ -35,7 +35,7 @@ def shorten(names: Sequence[str], heads: Sequence[str] = ()) -> list[str]:
             break
     else:
         found = list(names)
-    return _apart([cut(each, LONGEST) for each in found])
+    return _apart([shorten_middle(each, LONGEST) for each in found])
 
 
 def _without_head(pieces: list[list[str]], heads: Sequence[str]) -> list[list[str]]:

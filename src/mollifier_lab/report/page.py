@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from mollifier_lab.methods import METHODS
 from mollifier_lab.report import curves, facts, formats
-from mollifier_lab.report.drawn import drawn, status
+from mollifier_lab.report.page_data import page_data, status
 from mollifier_lab.report.pictures import COLOURS, DASHES, MOST_LEVELS, SEEDS, annealed
 from mollifier_lab.report.reading import Run, Variant
 from mollifier_lab.report.summary import HEADINGS, NOT_FULL, TableRow, columns
@@ -75,7 +75,7 @@ def _section(root: Path, task: str, found: list[Variant], rows: list[TableRow]) 
     runs = [(variant, run) for variant in found for run in variant.runs]
     levels = annealed(found)
     kept = columns(rows)
-    data = drawn(found, rows, levels[:MOST_LEVELS])
+    data = page_data(found, rows, levels[:MOST_LEVELS])
     swatches = [
         {"name": variant.short, "full": facts.full_name(variant, found), "style": _swatch(index)}
         for index, variant in enumerate(found)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mollifier_lab.report import curves, formats
 from mollifier_lab.report.reading import Variant
-from mollifier_lab.texts import cut
+from mollifier_lab.shortening import shorten_middle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,7 +92,7 @@ def levels_png(tasks: dict[str, list[Variant]]) -> bytes:
         left.set_ylim(-0.03, 1.03)
         if len(blocks) > 1:
             left.legend(frameon=False, fontsize=8, loc="upper right")
-        _dress(left, f"{variant.task}, {cut(variant.short, 50)}: levels", "level")
+        _dress(left, f"{variant.task}, {shorten_middle(variant.short, 50)}: levels", "level")
         log = curves.log_scale([variant], "train_loss")
         mean = curves.band(variant.averaged, "train_loss", log)
         right.plot(mean.updates, mean.mean, color="#444444")
@@ -113,7 +113,7 @@ def _height(found: Sequence[Variant]) -> float:
 
 def _across(names: Sequence[str]) -> int:
     """Return the number of columns of a legend below the axes."""
-    return max(1, min(6, 150 // (max(len(cut(name, LONGEST)) for name in names) + 8)))
+    return max(1, min(6, 150 // (max(len(shorten_middle(name, LONGEST)) for name in names) + 8)))
 
 
 def _parts(figure: Figure, tasks: dict[str, list[Variant]]) -> list[SubFigure]:
@@ -173,7 +173,7 @@ def _dress(axis: Axes, title: str, ylabel: str) -> None:
 def _legend(part: SubFigure, axis: Axes, handles: list[Line2D], names: list[str]) -> None:
     """Draw the legend next to the axes or, if there are many names, below them."""
     # matplotlib leaves out names that begin with an underscore, a thin space keeps them
-    shown = [cut(f"\u2009{name}" if name.startswith("_") else name, LONGEST) for name in names]
+    shown = [shorten_middle(f"\u2009{name}" if name.startswith("_") else name, LONGEST) for name in names]
     if len(names) <= FEW:
         wrapped = [textwrap.fill(name, 28) for name in shown]
         legend = axis.legend(handles, wrapped, frameon=False, fontsize=8.5, loc="upper left", bbox_to_anchor=(1.01, 1.0))  # fmt: skip

@@ -9,8 +9,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from mollifier_lab.report.fitting import Fitting
 from mollifier_lab.report.formats import show_metric, title
+from mollifier_lab.report.splitting_table import SplittingTable
 from mollifier_lab.report.summary import HEADINGS, TableRow, columns
 
 
@@ -31,7 +31,7 @@ def _table(task: str, rows: list[TableRow]) -> Table:
     several = any(row.final.n > 1 for row in rows)
     what = "mean {} over seeds, with a 95 % interval by Student's t" if several else "{}, one seed each: no intervals"
     caption = f"{what.format(title(first.metric))}{baseline}; {target}"
-    shown = Fitting(
+    shown = SplittingTable(
         title=f"{task}: {title(first.metric)}", caption=Text(caption), box=SIMPLE_HEAD, title_justify="left"
     )
     # a terminal is narrow: leave out empty columns and the speed, which the page and table.csv have

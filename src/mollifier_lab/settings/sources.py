@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from mollifier_lab.errors import pick
 from mollifier_lab.settings import TASKS, settings_for
-from mollifier_lab.settings.given import COMMON, GIVEN, PRESETS
+from mollifier_lab.settings.source_table import COMMON, GIVEN, PRESETS
 
 OWN = "chosen: by the author of this task"
 Origin = Literal["paper", "published", "cited", "chosen"]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from mollifier_lab.data import mnist
 from mollifier_lab.data.folder import data_folder
-from mollifier_lab.models.initial import centre, critical_gain, orthogonal, unit_variance
+from mollifier_lab.models.initialisation import centre, critical_gain, orthogonal, unit_variance
 from mollifier_lab.models.mlp import ACTIVATIONS
 from mollifier_lab.settings import Mnist
 from mollifier_lab.tasks.classification import Classification

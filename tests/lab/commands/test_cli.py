@@ -10,7 +10,7 @@ import pytest
 
 from mollifier_lab import METHODS, TASKS
 from mollifier_lab.cli import main, parse
-from mollifier_lab.commands.table import COMMANDS
+from mollifier_lab.commands.all_commands import COMMANDS
 
 HEAVY = (
     "torch",

@@ -107,7 +107,7 @@ def test_a_bad_server_is_an_error_and_nothing_is_left(single, packed, tmp_path, 
         with pytest.raises(DataError, match=message) as error:
             bring(facts, tmp_path)
         assert contents(tmp_path) == {}
-        assert "could not be fetched; nothing was changed" in str(error.value)
+        assert "could not be downloaded; nothing was changed" in str(error.value)
         assert "mollifier data tiny --from" in str(error.value)
 
 

@@ -63,7 +63,7 @@ def test_a_damaged_file_is_named_and_left_alone(tmp_path, damage):
     path = tmp_path / IMAGES
     path.write_bytes(damage(path.read_bytes()))
     before = makers.state(tmp_path)
-    with pytest.raises(DataError, match=f"{IMAGES}: .*fetch it again: mollifier data mnist"):
+    with pytest.raises(DataError, match=f"{IMAGES}: .*download it again: mollifier data mnist"):
         mnist.load(tmp_path, valid=4)
     assert makers.state(tmp_path) == before
 

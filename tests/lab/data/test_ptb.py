@@ -39,7 +39,7 @@ def test_a_file_that_is_no_text(tmp_path):
     makers.ptb(tmp_path)
     (tmp_path / "ptb.test.txt").write_bytes(b"the \xff\xfe cat\n")
     before = makers.state(tmp_path)
-    with pytest.raises(DataError, match=r"ptb\.test\.txt: is no UTF-8 text \(byte 4\)"):
+    with pytest.raises(DataError, match=r"ptb\.test\.txt: is not UTF-8 text \(byte 4\)"):
         ptb.load(tmp_path)
     assert makers.state(tmp_path) == before
 

@@ -47,7 +47,7 @@ def test_a_truncated_record_of_a_finished_run_changes_no_number(sealed: bool, tm
     assert (row.seeds, row.to_target.partition("; ")[2]) == ("2 done, 1 damaged", "2/2 reached")
     (note,) = made.notes
     assert note.startswith(f"{path.parent}: damaged: metrics.jsonl (")
-    assert note.endswith("it is counted nowhere")
+    assert note.endswith("it is not counted")
     assert "damaged: metrics.jsonl (" in made.page.read_text()
     assert "<td>damaged</td>" in made.page.read_text()
     found = list(csv.DictReader((tmp_path / "curves.csv").read_text().splitlines()))
@@ -72,7 +72,7 @@ def test_a_changed_digit_is_seen_where_there_is_a_seal(tmp_path: Path) -> None:
     path.write_text(json.dumps(found))
     made = report(tmp_path)
     assert made.rows[0].seeds == "0 done, 1 damaged"
-    assert "result.json (not as the run wrote it)" in made.notes[0]
+    assert "result.json (not what the run wrote)" in made.notes[0]
 
 
 def test_a_changed_config_is_not_read_as_another_run(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from mollifier_lab.runs import find_runs
 
 
 @dataclass(frozen=True)
-class Seen:
+class FolderContents:
     """What was found in a folder.
 
     Attributes:
@@ -36,7 +36,7 @@ class Seen:
         return [variant for each in self.tasks.values() for variant in each]
 
 
-def look(root: Path, folders: Sequence[Path] = ()) -> Seen:
+def read_folder(root: Path, folders: Sequence[Path] = ()) -> FolderContents:
     """Read all runs in a folder, or in some of its folders.
 
     Raises:
@@ -47,4 +47,4 @@ def look(root: Path, folders: Sequence[Path] = ()) -> Seen:
         raise LabError(f"{root}: none of its runs can be read:\n" + "\n".join(problems))
     found, left_out = variants(runs)
     tasks = {task: list(group) for task, group in groupby(found, key=lambda variant: variant.task)}
-    return Seen(runs, tasks, summarise(found), [*problems, *left_out, *remarks(runs)])
+    return FolderContents(runs, tasks, summarise(found), [*problems, *left_out, *remarks(runs)])

@@ -15,7 +15,7 @@ from mollifier_lab.variants import parse_changes
 
 
 @dataclass(frozen=True)
-class Start:
+class ConfigFile:
     """The contents of a file: the config.json of a run, the best settings of a search, or any part of such a file."""
 
     task: str = ""
@@ -29,7 +29,7 @@ class Start:
     imports: list[Any] = field(default_factory=list)
 
     @classmethod
-    def read(cls, path: Path) -> Start:
+    def read(cls, path: Path) -> ConfigFile:
         """Read the file.
 
         Raises:

@@ -15,7 +15,7 @@ LEVEL_POINTS = 250  # points of a block's level: there may be a hundred blocks, 
 WORDS = {"done": "done", "failed": "failed", "started": "unfinished", "empty": "unfinished"}
 
 
-def drawn(found: list[Variant], rows: list[TableRow], levels: list[Variant]) -> dict[str, Any]:
+def page_data(found: list[Variant], rows: list[TableRow], levels: list[Variant]) -> dict[str, Any]:
     """Return everything that is drawn for one task.
 
     Args:

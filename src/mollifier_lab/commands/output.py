@@ -28,9 +28,9 @@ def table(*columns: str) -> Table:
     """Return an empty table in our style."""
     from rich import box
 
-    from mollifier_lab.report.fitting import Fitting
+    from mollifier_lab.report.splitting_table import SplittingTable
 
-    found = Fitting(box=box.SIMPLE_HEAD, pad_edge=False)
+    found = SplittingTable(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         found.add_column(column, overflow="ellipsis")
     return found

@@ -19,7 +19,7 @@ SETTLED = 2 * 10**9  # nanoseconds: a younger file could change again without a 
 
 
 @dataclass(frozen=True)
-class Sums:
+class Checksums:
     """What was found out about a task's data.
 
     Attributes:
@@ -31,13 +31,13 @@ class Sums:
     other: tuple[str, ...] = ()
 
 
-def check_data(task: str, data: Path | None, *, allow_other: bool = False, facts: Source | None = None) -> Sums:
+def check_data(task: str, data: Path | None, *, allow_other: bool = False, facts: Source | None = None) -> Checksums:
     """Check the files of a task's data against what is known about them.
 
     Word vectors have no known checksum: any file can be used, and its checksum identifies it.
 
     >>> check_data("parity", None)
-    Sums(files={}, other=())
+    Checksums(files={}, other=())
 
     Args:
         task: The name of the task.
@@ -49,11 +49,11 @@ def check_data(task: str, data: Path | None, *, allow_other: bool = False, facts
         DataError: If a file is missing, or is not the published one and ``allow_other`` is False.
     """
     if task not in SETS:
-        return Sums()
+        return Checksums()
     facts = facts or source(SETS[task])
     place = locate(facts.name, data_folder(data), facts)
     if facts.others:
-        return Sums({place.name: digest(place, "sha256")})
+        return Checksums({place.name: digest(place, "sha256")})
     found: dict[str, str] = {}
     other: dict[str, str] = {}
     for file in facts.files:
@@ -67,7 +67,7 @@ def check_data(task: str, data: Path | None, *, allow_other: bool = False, facts
             f"{facts.title}: not the published files:\n  {listed}\nTo download them: mollifier data {task}. "
             f"To train on these nevertheless: --allow-other-data; every table and page then says so."
         )
-    return Sums(found, tuple(other))
+    return Checksums(found, tuple(other))
 
 
 def digest(path: Path, algorithm: str) -> str:

@@ -10,7 +10,7 @@ from mollifier_lab.backends import Backend
 from mollifier_lab.pool import Pool
 
 
-class Where(TypedDict, total=False):
+class PoolOptions(TypedDict, total=False):
     """Keyword arguments of a `Pool`, which documents them and has their defaults."""
 
     data: Path | None
@@ -22,10 +22,10 @@ class Where(TypedDict, total=False):
     logger: str
 
 
-def where_flags(where: Where) -> list[str]:
+def pool_flags(where: PoolOptions) -> list[str]:
     """Return the same arguments as words of a command line, without defaults and without ``show``.
 
-    >>> where_flags({"workers": 2, "threads": 0, "show": False})
+    >>> pool_flags({"workers": 2, "threads": 0, "show": False})
     ['--workers', '2']
     """
     words = []

@@ -20,12 +20,12 @@ MANY = 2000  # layers: building as many takes seconds
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # the limits of a container
 
 
-def check_room(settings: Settings, memory: int | None = None) -> None:
+def check_memory(settings: Settings, memory: int | None = None) -> None:
     """Refuse a network that does not fit into this machine's memory for training, and say that building a very deep one takes a while.
 
         >>> from mollifier_lab.settings import Parity
-        >>> check_room(Parity(), memory=10**9)
-        >>> check_room(Parity(depth=1_000_000), memory=24 * 10**9)
+        >>> check_memory(Parity(), memory=10**9)
+        >>> check_memory(Parity(depth=1_000_000), memory=24 * 10**9)
         Traceback (most recent call last):
         ...
         mollifier_lab.errors.LabError: not enough memory for bits=40, depth=1000000, width=200: about 40,000,000,000 weights in 1,000,000 layers, their gradients, the optimiser's state and a copy of the best need 670 GB or more, and there are 24 GB; choose a smaller network

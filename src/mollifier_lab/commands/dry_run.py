@@ -9,7 +9,7 @@ from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings import Range, RunConfig
 
 
-def tell(runs: Iterable[tuple[RunConfig, Path]], also: str = "") -> int:
+def print_plan(runs: Iterable[tuple[RunConfig, Path]], also: str = "") -> int:
     """Print the whole config of each variant, and each run's folder with its contents. Return the exit code: 2 if a folder contains a
     different run.
     """
@@ -30,10 +30,10 @@ def tell(runs: Iterable[tuple[RunConfig, Path]], also: str = "") -> int:
     return 2 if problems else 0
 
 
-def tell_ranges(space: dict[str, Range]) -> str:
+def describe_ranges(space: dict[str, Range]) -> str:
     """Describe what a search draws.
 
-    >>> tell_ranges({"lr": (0.1, 1.0, "log")})
+    >>> describe_ranges({"lr": (0.1, 1.0, "log")})
     'lr from 0.1 to 1 (log)'
     """
     return ", ".join(f"{name} from {low:g} to {high:g} ({scale})" for name, (low, high, scale) in space.items())

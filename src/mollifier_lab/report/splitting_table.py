@@ -17,11 +17,11 @@ SHORT = 8  # letters of cells that are never broken
 WORST = 0.999  # a column that gets all the room it needs
 
 
-class Fitting(Table):
+class SplittingTable(Table):
     """A table that splits into several if it would have to break words.
 
     >>> import io
-    >>> wide = Fitting("variant", "final", "difference to baseline")
+    >>> wide = SplittingTable("variant", "final", "difference to baseline")
     >>> wide.add_row("mollified", "0.0124", "+0.00740")
     >>> narrow = Console(width=26, file=(file := io.StringIO()))
     >>> narrow.print(wide)

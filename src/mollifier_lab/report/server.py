@@ -18,7 +18,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from mollifier_lab.errors import LabError
-from mollifier_lab.report.looking import look
+from mollifier_lab.report.folder_contents import read_folder
 from mollifier_lab.report.page import EVERY, page_html
 
 PORT = 8765
@@ -93,7 +93,7 @@ class Server(ThreadingHTTPServer):
 
     def _make(self, stamp: str) -> str:
         try:
-            seen = look(self.folder)
+            seen = read_folder(self.folder)
         except LabError as error:
             return WAITING.format(html.escape(str(error)))
         return page_html(self.folder, seen.tasks, seen.rows, seen.notes, {}, live=stamp)

@@ -11,13 +11,13 @@ HALVINGS = 60
 NEVER = 1e-9  # the fraction of the first loss below which no average falls
 
 
-def outlook(annealer: mollifier.Annealer, updates: int, v: float | None) -> str:
+def forecast(annealer: mollifier.Annealer, updates: int, v: float | None) -> str:
     """Say that annealing cannot end within a number of updates, or under which condition it can; empty if it will, or if a loss must be
     known first.
 
         >>> from mollifier_lab.models import mlp
         >>> annealer = mollifier.Annealer(mollifier.mollify(mlp(4, 1, width=8, depth=2)), "linear", horizon=500)
-        >>> outlook(annealer, 100, None)
+        >>> forecast(annealer, 100, None)
         'annealing will not have ended when the run does: its horizon is 500 updates, the run has 100'
 
     Args:
