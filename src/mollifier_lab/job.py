@@ -77,7 +77,7 @@ Report = tuple[str, Status, str, bool]
 
 
 @dataclass(frozen=True)
-class Task:
+class JobRunner:
     """What a worker does with a job."""
 
     data: Path | None

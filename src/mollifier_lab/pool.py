@@ -25,7 +25,7 @@ from mollifier_lab.backends import Backend, opened
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.hardware import MOST, check_threads
 from mollifier_lab.imports import not_while_loading
-from mollifier_lab.job import Job, Outcome, Task
+from mollifier_lab.job import Job, JobRunner, Outcome
 from mollifier_lab.pruning import Pruning
 from mollifier_lab.signals import Stop
 
@@ -82,7 +82,7 @@ class Pool:
         for job in jobs:
             job.path.parent.mkdir(parents=True, exist_ok=True)
         todo = {job.path: job for job in jobs}
-        task = Task(
+        runner = JobRunner(
             self.data,
             self._share(),
             self.show and self.alone,
@@ -94,20 +94,20 @@ class Pool:
         with opened(self.backend, self.address, self.workers) as config:
             while todo:
                 # these were active when a worker died, and one of them is the reason: run alone, each shows whether it is the one
-                starts = _starts(todo.values(), task.token)
+                starts = _starts(todo.values(), runner.token)
                 suspects = [job for job in todo.values() if starts[job.path]]
                 try:
-                    for outcome in self._pass(suspects or list(todo.values()), bool(suspects), task, config):
+                    for outcome in self._pass(suspects or list(todo.values()), bool(suspects), runner, config):
                         if outcome.status != "busy":
                             del todo[outcome.job.path]
                             yield outcome
                 except KeyboardInterrupt:
                     raise Interrupted("stopped") from None
                 except Exception as error:
-                    if _starts(todo.values(), task.token) == starts:
+                    if _starts(todo.values(), runner.token) == starts:
                         raise LabError(f"backend {self.backend} does not work: {error!r}") from error
                 else:
-                    task = task if suspects else replace(task, wait=True)
+                    runner = runner if suspects else replace(runner, wait=True)
 
     @property
     def alone(self) -> bool:
@@ -124,7 +124,7 @@ class Pool:
             return self.threads
         return 1 if self.address else max(1, joblib.cpu_count() // self.workers)
 
-    def _pass(self, jobs: list[Job], solo: bool, task: Task, config: dict[str, Any]) -> Iterator[Outcome]:
+    def _pass(self, jobs: list[Job], solo: bool, runner: JobRunner, config: dict[str, Any]) -> Iterator[Outcome]:
         interrupted = False
         with _Forward() if self._owned else contextlib.nullcontext(Stop()) as stop, joblib.parallel_config(**config):
             parallel = joblib.Parallel(
@@ -137,7 +137,7 @@ class Pool:
             )
             byname = {str(job.path): job for job in jobs}
             wanted = (
-                joblib.delayed(task.far)(job.config.to_json(), str(job.path))
+                joblib.delayed(runner.far)(job.config.to_json(), str(job.path))
                 for job in jobs
                 if not (stop.asked or interrupted)
             )

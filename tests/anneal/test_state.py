@@ -113,7 +113,7 @@ def wrong_states() -> list[tuple[str, dict, str]]:
         (
             "another schedule",
             mollifier.Annealer(model(), "linear", horizon=9).state_dict(),
-            r"state of schedule 'linear', this is 'exponential'",
+            r"the state has schedule 'linear', but this Annealer has 'exponential'",
         ),
         ("not a state", {"lr": 0.1}, r"beta, every, .* missing: this is not the state of an Annealer"),
         ("one missing", {k: v for k, v in good.items() if k != "updates"}, r"load_state_dict: updates missing"),

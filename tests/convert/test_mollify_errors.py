@@ -91,18 +91,23 @@ REFUSED = [
     ("a noise", Layers, {"eval_noise": "mean"}, r"noise 'mean': expected one of sample, expected, exact"),
     ("bounds of a", Layers, {"a": (1.0, -1.0)}, r"expected a = \(low, high\)"),
     ("c", Layers, {"c": -1.0}, r"expected .* c >= 0"),
-    ("a shared block", shared_block, {}, r"one module stands in several places: '0.0' = '1.0'. Each needs a level"),
+    (
+        "a shared block",
+        shared_block,
+        {},
+        r"one module is used in several places: '0.0' = '1.0'. Each place needs its own level",
+    ),
     (
         "a shared block by name",
         shared_block,
         {"blocks": "0"},
-        r"one module stands in several places: '0' = '1'; '0.1' = '1.1'. Each needs a level",
+        r"one module is used in several places: '0' = '1'; '0.1' = '1.1'. Each place needs its own level",
     ),
     (
         "only an output activation",
         lambda: nn.Sequential(nn.Linear(2, 2), nn.Sigmoid()),
         {},
-        r"\n  0 \(Linear\): output: .*\n  1 \(Sigmoid\): output: .*; mollify it too with output=True",
+        r"\n  0 \(Linear\): output: .*\n  1 \(Sigmoid\): output: .*; output=True mollifies it as well",
     ),
     (
         "all excluded",

@@ -129,7 +129,7 @@ def running_max(x: Tensor) -> Tensor:
         ((lambda x: x.cumsum(0),), {"name": "cumsum"}, r"cumsum is not elementwise"),
         ((torch.sum,), {}, r"sum is not elementwise"),
         ((lambda x: 3,), {"name": "three"}, r"three is not elementwise"),
-        ((torch.square,), {}, r"the tangent of square at 0 is 0 x \+ 0, which carries nothing; give tangent="),
+        ((torch.square,), {}, r"the tangent of square at 0 is 0 x \+ 0, which transmits no signal; give tangent="),
         ((torch.abs,), {"tangent": (0.0, 1.0)}, r"the tangent of abs at 0 is 0 x \+ 1"),
         ((lambda x: x + x.abs().sqrt(),), {"name": "steep"}, r"the tangent of steep at 0 is nan"),
         ((torch.exp,), {"kind": "layer"}, r"kind='layer': expected 'activation' or 'block'"),

@@ -248,7 +248,7 @@ def test_code_of_the_user_may_raise_anything(tmp_path: Path, capsys: pytest.Capt
 def test_many_runs_are_not_put_into_the_folder_of_one(command: list[str], more: list[str], run: Path, capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     before = sorted(run.rglob("*"))
     assert main([command[0], "parity", *command[1:], *more, "--out", str(run)]) == 2
-    assert f"{run} holds a run, and expected was a folder for many" in sentence(capsys)
+    assert f"{run} contains a single run; expected a folder for a comparison" in sentence(capsys)
     assert sorted(run.rglob("*")) == before
 
 
@@ -272,4 +272,4 @@ def test_a_dry_run_refuses_what_a_run_would(line: str, expected: str, tmp_path: 
 
 def test_a_path_that_no_file_can_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "parity", "--preset", "quick", "--out", f"{tmp_path}/a\x00b"]) == 2
-    assert "a path with a null byte in it" in sentence(capsys)
+    assert "a path contains a null byte" in sentence(capsys)

@@ -215,4 +215,4 @@ def test_a_full_disk_is_named_by_every_command(tmp_path: Path) -> None:
         assert code == 2, (name, err)
         assert str(tmp_path) in err, (name, err)
         assert err.count("\n") == 1, (name, err)
-        assert "fault of mollifier's own" not in err, (name, err)
+        assert "this is a bug in mollifier" not in err, (name, err)

@@ -42,7 +42,7 @@ def test_a_method_is_varied_only_in_what_it_has(methods: list[str], grids: list[
         ("k=fast", "k=fast: expected a finite number"),
         ("kk=1", "parity has no setting 'kk'"),
         (f"k={','.join(map(str, range(1, 10_002)))}", "10,002 variants; expected at most 10,000"),
-        ("survival=0.5", "--grid survival: none of plain, mollified has a use for it"),
+        ("survival=0.5", "--grid survival: none of plain, mollified uses it"),
     ],
 )
 def test_a_grid_that_makes_no_sense_is_refused(grid: str, told: str) -> None:
@@ -122,9 +122,9 @@ def test_yaml_and_the_task_from_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("a: [", "no YAML"),
+        ("a: [", "not YAML"),
         ("", "expected an object"),
-        ("!!python/object/apply:os.system ['true']", "no YAML"),
+        ("!!python/object/apply:os.system ['true']", "not YAML"),
         ("seed: one", "seed='one': expected a whole number"),
         ("imports: [1]", "imports: expected objects with source and sha256"),
         ("method: plain", "needs a task"),

@@ -190,7 +190,7 @@ def test_workers_refuse_another_version_and_code_that_starts_runs(tmp_path: Path
         ("def x(:", "(SyntaxError:"),
         ("from mollifier_lab import register_task\nregister_task('parity', None)(int)", "there is a task 'parity' already"),
         ("from mollifier_lab import register_task\nregister_task('a b', None)(int)", "expected a name of small letters"),
-        ("from mollifier_lab import register_task\nregister_task('a', int)(int)", "is no dataclass over mollifier_lab.Settings"),
+        ("from mollifier_lab import register_task\nregister_task('a', int)(int)", "is not a dataclass derived from mollifier_lab.Settings"),
         ("from mollifier_lab import register_method\nregister_method('a', knobs=['x'])", "knobs x are not known"),
         ("from mollifier_lab import register_method\nregister_method('a', molify={})", "molify is not known"),
     ],

@@ -93,7 +93,7 @@ def test_a_run_of_days_is_warned_of_once(monkeypatch: pytest.MonkeyPatch) -> Non
     progress._console = Console(file=said)
     for update in range(1, 6):
         progress.step(update, torch.tensor(1.0), None)
-    expected = "warning: the last updates took 3.5 s each: at that speed the run takes 40.5 days more\n"
+    expected = "warning: the last updates took 3.5 s each: at that speed the run takes another 40.5 days\n"
     assert said.getvalue() == expected
 
 

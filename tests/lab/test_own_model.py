@@ -73,7 +73,7 @@ def test_a_model_of_any_kind_with_its_table_page_and_weights(tmp_path: Path) -> 
     assert "own-classifier: test error" in str(found)
     assert {"mollified,", "k=5"} <= set(str(found).split())
     Net().load_state_dict(found.state_dict("mollified:k=5", seed=1))
-    with pytest.raises(LabError, match="mollified, seed 7: no run of this is done"):
+    with pytest.raises(LabError, match="mollified, seed 7: no such run is done"):
         found.state_dict("mollified", seed=7)
     assert imports.recorded() == before  # other runs of this process have nothing to do with it
 
@@ -129,7 +129,7 @@ def test_commands_read_its_runs_and_say_how_to_go_on(tmp_path: Path, capsys: pyt
     assert "unfinished" in capsys.readouterr().out
     assert RunFolder(found.runs[0].path).config().task == "own-classifier"
     assert main(["resume", str(found.runs[0].path)]) == 2
-    assert "of a model given from Python: call mollifier_lab.compare again" in capsys.readouterr().err
+    assert "the model of this run was given from Python: call mollifier_lab.compare again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         (["--search", "2", "--best", "x"], "expected one of them"),
         (["--search-set", "updates=2"], "expected it together with --search N"),
         (["--best", str(out / "none.json")], "expected the best.json of"),
-        (["--search", "2", "--search-set", "lr=2"], "that is what they are to find"),
+        (["--search", "2", "--search-set", "lr=2"], "the trials are meant to find it"),
     ):
         assert main([*words, *wrong]) == 2
         assert message in capsys.readouterr().err

@@ -21,7 +21,7 @@ class Noisy:
 
 
 @dataclass
-class Block:
+class PlannedBlock:
     """A part of the model that one level will control.
 
     Attributes:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from mollifier_lab.report.reading import Run, Variant, number
+from mollifier_lab.report.reading import Run, VariantRuns, number
 
 POINTS = 600  # points of a line on the page: as many as a plot there is wide
 DECADES = 1.5  # from this ratio on, a span is drawn on a log scale
@@ -26,7 +26,7 @@ class Band:
     high: list[float]
 
 
-def series(found: Sequence[Variant]) -> tuple[str, ...]:
+def series(found: Sequence[VariantRuns]) -> tuple[str, ...]:
     """Return the columns that are drawn for a task: the training loss, the task's curve and, if it is a different column and was measured,
     the validation loss.
     """
@@ -35,7 +35,7 @@ def series(found: Sequence[Variant]) -> tuple[str, ...]:
     return (*names, "valid_loss") if measured and "valid_loss" not in names else names
 
 
-def logged(found: Sequence[Variant]) -> tuple[str, ...]:
+def logged(found: Sequence[VariantRuns]) -> tuple[str, ...]:
     """Return all columns that can be drawn for a task: those of `series` first, then every other number that a run wrote, then the mean
     level.
     """
@@ -67,20 +67,20 @@ def wants_log(values: Iterable[float]) -> bool:
     return math.log10(high / low) >= DECADES
 
 
-def log_scale(found: Sequence[Variant], name: str) -> bool:
+def log_scale(found: Sequence[VariantRuns], name: str) -> bool:
     """Return whether a column of a task's variants is drawn on a log scale; the level never is."""
     if name == LEVEL:
         return False
     return wants_log(value for variant in found for run in variant.averaged for value in run.points(name).values())
 
 
-def grid(variant: Variant, most: int = POINTS) -> list[int]:
+def grid(variant: VariantRuns, most: int = POINTS) -> list[int]:
     """Return the updates at which the runs of a variant are drawn: evenly spaced among all that they have."""
     updates = sorted({row["update"] for run in variant.runs for row in run.rows})
     return [updates[index] for index in thin(len(updates), most)]
 
 
-def epochs_per_update(variant: Variant) -> float:
+def epochs_per_update(variant: VariantRuns) -> float:
     """Return the epochs per update; NaN if no run says it."""
     rows = [row for run in variant.runs for row in run.rows[-1:] if row["update"]]
     return number(rows[0].get("epoch")) / rows[0]["update"] if rows else math.nan

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from mollifier_lab.imports import OURS
 from mollifier_lab.report.formats import show_metric, title
-from mollifier_lab.report.reading import Run, Variant, differing, show
+from mollifier_lab.report.reading import Run, VariantRuns, differing, show
 from mollifier_lab.report.summary import TableRow
 from mollifier_lab.settings import TASKS
 from mollifier_lab.tuned import Tuned
 
 
-def setting_rows(found: Sequence[Variant]) -> tuple[list[tuple[str, list[str]]], list[tuple[str, list[str]]]]:
+def setting_rows(found: Sequence[VariantRuns]) -> tuple[list[tuple[str, list[str]]], list[tuple[str, list[str]]]]:
     """Return name and value for each variant: first the settings that differ, then all others."""
     settings = [variant.settings for variant in found]
     changed = differing(settings)
@@ -26,7 +26,7 @@ def setting_rows(found: Sequence[Variant]) -> tuple[list[tuple[str, list[str]]],
     return [row for row in rows if row[0] in changed], [row for row in rows if row[0] not in changed]
 
 
-def full_name(variant: Variant, found: Sequence[Variant]) -> str:
+def full_name(variant: VariantRuns, found: Sequence[VariantRuns]) -> str:
     """Return the full name, followed by every setting that differs between the variants and is not in the name."""
     named = {piece.partition("=")[0] for piece in variant.name.split(", ")}
     rest = [name for name in differing([each.settings for each in found]) if name not in named]
@@ -34,11 +34,11 @@ def full_name(variant: Variant, found: Sequence[Variant]) -> str:
     return f"{variant.name}; {shown}" if shown else variant.name
 
 
-def what_was_run(found: Sequence[Variant]) -> str:
+def what_was_run(found: Sequence[VariantRuns]) -> str:
     """Describe what the variants train, without repetition; only the first three, if there are more.
 
     >>> from mollifier_lab.settings import Parity
-    >>> what_was_run([Variant("parity", "plain", "plain", Parity(bits=8, depth=2, width=16))])
+    >>> what_was_run([VariantRuns("parity", "plain", "plain", Parity(bits=8, depth=2, width=16))])
     '8-bit parity, 2×16 sigmoid MLP'
     """
     texts = list(dict.fromkeys(variant.settings.describe() for variant in found))
@@ -65,7 +65,7 @@ def outcome(rows: Sequence[TableRow]) -> str:
     return f"{said}. The 95 % interval of their paired difference {apart} 0."
 
 
-def unlike_default(found: Sequence[Variant]) -> list[str]:
+def unlike_default(found: Sequence[VariantRuns]) -> list[str]:
     """Return what all variants have in common and what differs from the task's defaults, the paper's setting: `width=100 (200)`."""
     first, default = found[0].settings, type(found[0].settings)()
     shared = {name for name, _ in setting_rows(found)[1]} - {"evaluate_every", "save_every"}

@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from mollifier_lab.errors import LabError
-from mollifier_lab.report.reading import Run, Variant, read, variants
+from mollifier_lab.report.reading import Run, VariantRuns, read, variants
 from mollifier_lab.report.summary import TableRow, summarise
 from mollifier_lab.report.trust import remarks
 from mollifier_lab.runs import find_runs
@@ -26,12 +26,12 @@ class FolderContents:
     """
 
     runs: list[Run]
-    tasks: dict[str, list[Variant]]
+    tasks: dict[str, list[VariantRuns]]
     rows: list[TableRow]
     notes: list[str]
 
     @property
-    def found(self) -> list[Variant]:
+    def found(self) -> list[VariantRuns]:
         """The variants of all tasks."""
         return [variant for each in self.tasks.values() for variant in each]
 

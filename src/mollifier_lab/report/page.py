@@ -17,7 +17,7 @@ from mollifier_lab.methods import METHODS
 from mollifier_lab.report import curves, facts, formats
 from mollifier_lab.report.page_data import page_data, status
 from mollifier_lab.report.pictures import COLOURS, DASHES, MOST_LEVELS, SEEDS, annealed
-from mollifier_lab.report.reading import Run, Variant
+from mollifier_lab.report.reading import Run, VariantRuns
 from mollifier_lab.report.summary import HEADINGS, NOT_FULL, TableRow, columns
 
 ASSETS = Path(__file__).parent / "assets"
@@ -29,7 +29,7 @@ EVERY = 2000  # milliseconds between two checks for changes
 
 def page_html(
     root: Path,
-    tasks: dict[str, list[Variant]],
+    tasks: dict[str, list[VariantRuns]],
     rows: Sequence[TableRow],
     notes: Sequence[str],
     pictures: dict[str, bytes],
@@ -69,7 +69,7 @@ def page_html(
     )
 
 
-def _section(root: Path, task: str, found: list[Variant], rows: list[TableRow]) -> dict[str, Any]:
+def _section(root: Path, task: str, found: list[VariantRuns], rows: list[TableRow]) -> dict[str, Any]:
     settings, headline = found[0].settings, found[0].headline
     changed, same = facts.setting_rows(found)
     runs = [(variant, run) for variant in found for run in variant.runs]
@@ -141,7 +141,7 @@ def _counts(rows: Iterable[TableRow]) -> str:
     )
 
 
-def _every(variant: Variant, run: Run, root: Path) -> list[str]:
+def _every(variant: VariantRuns, run: Run, root: Path) -> list[str]:
     metric = run.headline
     updates = run.result.get("updates", run.rows[-1]["update"] if run.rows else 0)
     annealing = run.result.get("annealing") or {}

@@ -8,14 +8,14 @@ from typing import Any
 
 from mollifier_lab.report import curves, facts, formats
 from mollifier_lab.report.estimates import estimate
-from mollifier_lab.report.reading import Run, Variant, number
+from mollifier_lab.report.reading import Run, VariantRuns, number
 from mollifier_lab.report.summary import TableRow
 
 LEVEL_POINTS = 250  # points of a block's level: there may be a hundred blocks, and levels are smooth
 WORDS = {"done": "done", "failed": "failed", "started": "unfinished", "empty": "unfinished"}
 
 
-def page_data(found: list[Variant], rows: list[TableRow], levels: list[Variant]) -> dict[str, Any]:
+def page_data(found: list[VariantRuns], rows: list[TableRow], levels: list[VariantRuns]) -> dict[str, Any]:
     """Return everything that is drawn for one task.
 
     Args:
@@ -43,7 +43,7 @@ def _metric(name: str, log: bool) -> dict[str, Any]:
     return {"name": name, "title": formats.title(name), "percent": formats.is_percent(name), "log": log}
 
 
-def _variant(variant: Variant, found: list[Variant], names: Sequence[str]) -> dict[str, Any]:
+def _variant(variant: VariantRuns, found: list[VariantRuns], names: Sequence[str]) -> dict[str, Any]:
     updates = curves.grid(variant)
     return {
         "name": variant.short,
@@ -65,7 +65,7 @@ def _seed(run: Run, updates: Sequence[int], names: Sequence[str]) -> dict[str, A
     }
 
 
-def _finals(found: Sequence[Variant]) -> list[str]:
+def _finals(found: Sequence[VariantRuns]) -> list[str]:
     """Return the metrics that were measured at the end, with the table's metric first."""
     names = dict.fromkeys([found[0].headline])
     for variant in found:
@@ -74,7 +74,7 @@ def _finals(found: Sequence[Variant]) -> list[str]:
     return list(names)
 
 
-def _final(name: str, found: list[Variant], rows: list[TableRow]) -> dict[str, Any]:
+def _final(name: str, found: list[VariantRuns], rows: list[TableRow]) -> dict[str, Any]:
     """Return the final values of a metric. Diverged runs count in the table's own metric, which has estimates; in other metrics they are
     left out.
     """
@@ -99,7 +99,7 @@ def _estimate(found: Any) -> dict[str, Any]:
     return {"mean": _round(found.mean), "low": _round(found.low), "high": _round(found.high), "n": found.n}
 
 
-def _levels(index: int, variant: Variant) -> dict[str, Any]:
+def _levels(index: int, variant: VariantRuns) -> dict[str, Any]:
     updates, blocks = curves.levels(variant.averaged)
     kept = curves.thin(len(updates), LEVEL_POINTS)
     shown = [updates[at] for at in kept]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mollifier_lab.report import curves, formats
-from mollifier_lab.report.reading import Variant
+from mollifier_lab.report.reading import VariantRuns
 from mollifier_lab.shortening import shorten_middle
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ CAPTION = (
 )
 
 
-def annealed(found: Sequence[Variant]) -> list[Variant]:
+def annealed(found: Sequence[VariantRuns]) -> list[VariantRuns]:
     """Return the variants that have levels to draw."""
     return [variant for variant in found if curves.levels(variant.averaged)[0]]
 
 
-def curves_png(tasks: dict[str, list[Variant]]) -> bytes:
+def curves_png(tasks: dict[str, list[VariantRuns]]) -> bytes:
     """Draw one row per task: the training loss and the task's metric, each as a mean with a band and a thin line per seed."""
     from matplotlib.figure import Figure
 
@@ -53,7 +53,7 @@ def curves_png(tasks: dict[str, list[Variant]]) -> bytes:
     return _png(figure)
 
 
-def losses_png(tasks: dict[str, list[Variant]]) -> bytes | None:
+def losses_png(tasks: dict[str, list[VariantRuns]]) -> bytes | None:
     """Draw one row per task with a measured validation loss: training and validation loss over epochs. Return None if there is none."""
     from matplotlib.figure import Figure
 
@@ -72,7 +72,7 @@ def losses_png(tasks: dict[str, list[Variant]]) -> bytes | None:
     return _png(figure)
 
 
-def levels_png(tasks: dict[str, list[Variant]]) -> bytes:
+def levels_png(tasks: dict[str, list[VariantRuns]]) -> bytes:
     """Draw one row per annealed variant: the level of each block, and the training loss next to it."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
@@ -106,7 +106,7 @@ def _end(block: int, blocks: int) -> str:
     return {0: "block 1 (at the input)", blocks - 1: f"block {blocks} (at the output)"}.get(block, "_")
 
 
-def _height(found: Sequence[Variant]) -> float:
+def _height(found: Sequence[VariantRuns]) -> float:
     """Return the height in inches of a task's row: many names go below the axes."""
     return 4.2 if len(found) <= FEW else 4.2 + 0.19 * math.ceil(len(found) / _across([each.short for each in found]))
 
@@ -116,7 +116,7 @@ def _across(names: Sequence[str]) -> int:
     return max(1, min(6, 150 // (max(len(shorten_middle(name, LONGEST)) for name in names) + 8)))
 
 
-def _parts(figure: Figure, tasks: dict[str, list[Variant]]) -> list[SubFigure]:
+def _parts(figure: Figure, tasks: dict[str, list[VariantRuns]]) -> list[SubFigure]:
     parts = figure.subfigures(len(tasks), 1, squeeze=False, height_ratios=list(map(_height, tasks.values())))
     return [row[0] for row in parts]
 
@@ -132,7 +132,7 @@ def _scale(axis: Axes, log: bool) -> None:
         axis.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _curves(axis: Axes, found: Sequence[Variant], metric: str, epochs: bool = False) -> list[Line2D]:
+def _curves(axis: Axes, found: Sequence[VariantRuns], metric: str, epochs: bool = False) -> list[Line2D]:
     """Draw the lines of all variants, on the scale that suits their values; lines of single seeds only if there are few variants."""
     log = curves.log_scale(found, metric)
     _scale(axis, log)
@@ -143,7 +143,7 @@ def _curves(axis: Axes, found: Sequence[Variant], metric: str, epochs: bool = Fa
     ]
 
 
-def _curve(axis: Axes, variant: Variant, metric: str, index: int, unit: float, log: bool, seeds: bool) -> Line2D:
+def _curve(axis: Axes, variant: VariantRuns, metric: str, index: int, unit: float, log: bool, seeds: bool) -> Line2D:
     """Draw the lines of a variant against updates, or against another `unit` of an update."""
     colour, dash = style(index)
     for run in variant.runs if seeds or not variant.averaged else ():

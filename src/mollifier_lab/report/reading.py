@@ -117,7 +117,7 @@ class Run:
 
 
 @dataclass
-class Variant:
+class VariantRuns:
     """Runs that differ only in their seed.
 
     Attributes:
@@ -210,7 +210,7 @@ def _tail(folder: RunFolder) -> str:
         return file.read().decode(errors="replace").strip()
 
 
-def variants(given: Iterable[Run]) -> tuple[list[Variant], list[str]]:
+def variants(given: Iterable[Run]) -> tuple[list[VariantRuns], list[str]]:
     """Group runs by task, label, method, settings and what else their numbers depend on, in the order of the tasks and methods. Also return
     what was left out.
 
@@ -220,7 +220,7 @@ def variants(given: Iterable[Run]) -> tuple[list[Variant], list[str]]:
     for run in given:
         config = run.config
         groups[config.task, list(METHODS).index(config.method), config.title, (config.trial, *dataclasses.astuple(config.settings))].append(run)  # fmt: skip
-    found: list[Variant] = []
+    found: list[VariantRuns] = []
     notes: list[str] = []
     order = list(TASKS)
     keys = sorted(groups, key=lambda key: (order.index(key[0]), *key[1:3], repr(key[3])))
@@ -232,7 +232,7 @@ def variants(given: Iterable[Run]) -> tuple[list[Variant], list[str]]:
         except LabError as error:
             tuned = None
             notes.append(str(error))
-        found.append(Variant(config.task, config.title, config.method, config.settings, runs, tuned))
+        found.append(VariantRuns(config.task, config.title, config.method, config.settings, runs, tuned))
     found.sort(key=lambda each: (order.index(each.task), *_rank(each)))
     for task in TASKS:
         of_task = [variant for variant in found if variant.task == task]
@@ -244,7 +244,7 @@ def variants(given: Iterable[Run]) -> tuple[list[Variant], list[str]]:
     return found, [*notes, *trust.mixed(found)]
 
 
-def _rank(variant: Variant) -> tuple[bool, float]:
+def _rank(variant: VariantRuns) -> tuple[bool, float]:
     """Sort trials of a search by their results, the best first, after everything else, which keeps its order."""
     if not variant.runs[0].config.trial:
         return False, 0.0
@@ -266,9 +266,9 @@ def _by_seed(runs: list[Run], notes: list[str]) -> list[Run]:
     return list(kept.values())
 
 
-def _tell_apart(found: list[Variant]) -> None:
+def _tell_apart(found: list[VariantRuns]) -> None:
     """Add the settings that differ to the names of variants with the same name."""
-    names: dict[str, list[Variant]] = defaultdict(list)
+    names: dict[str, list[VariantRuns]] = defaultdict(list)
     for variant in found:
         names[variant.name].append(variant)
     for same in names.values():

@@ -21,7 +21,7 @@ from mollifier_lab.report.formats import (
     show_metric,
     show_seconds,
 )
-from mollifier_lab.report.reading import Run, Variant, number, read, variants
+from mollifier_lab.report.reading import Run, VariantRuns, number, read, variants
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings.reported import in_paper, reported
 
@@ -196,25 +196,25 @@ def table(runs: Iterable[RunFolder]) -> list[TableRow]:
     return summarise(groups)
 
 
-def summarise(found: Sequence[Variant]) -> list[TableRow]:
+def summarise(found: Sequence[VariantRuns]) -> list[TableRow]:
     """Return one row per variant. Differences are computed within a study, to the best of its variants that anneal nothing."""
-    groups: dict[tuple[str, Path], list[Variant]] = defaultdict(list)
+    groups: dict[tuple[str, Path], list[VariantRuns]] = defaultdict(list)
     for variant in found:
         groups[variant.task, variant.study].append(variant)
     best = {key: _baseline(group) for key, group in groups.items()}
     return [_row(variant, best[variant.task, variant.study]) for variant in found]
 
 
-def _baseline(found: Sequence[Variant]) -> Variant | None:
+def _baseline(found: Sequence[VariantRuns]) -> VariantRuns | None:
     plain = [variant for variant in found if not METHODS[variant.method].annealed and variant.done]
     return min(plain, key=lambda variant: statistics.fmean(_finals(variant).values()), default=None)
 
 
-def _finals(variant: Variant) -> dict[int, float]:
+def _finals(variant: VariantRuns) -> dict[int, float]:
     return {run.config.seed: run.counted for run in variant.done}
 
 
-def _row(variant: Variant, baseline: Variant | None) -> TableRow:
+def _row(variant: VariantRuns, baseline: VariantRuns | None) -> TableRow:
     done, settings = variant.done, variant.settings
     reached = [first_at(run, settings.curve, settings.target) for run in done]
     status = [run.status for run in variant.runs if not run.damage]

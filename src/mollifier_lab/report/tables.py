@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mollifier_lab.report.facts import place
-from mollifier_lab.report.reading import Variant
+from mollifier_lab.report.reading import VariantRuns
 from mollifier_lab.report.summary import TableRow
 
 _FIRST = ("task", "variant", "method", "seed", "status", "folder", "update", "epoch", "seconds")
@@ -36,7 +36,7 @@ def table_csv(rows: Iterable[TableRow]) -> str:
     return _write(list(lines[0]) if lines else [], lines)
 
 
-def curves_csv(found: Sequence[Variant], root: Path) -> str:
+def curves_csv(found: Sequence[VariantRuns], root: Path) -> str:
     """Write one line per evaluation, for every run that could be read."""
     lines: list[dict[str, object]] = []
     for variant in found:

@@ -15,7 +15,7 @@ from mollifier_lab.json_files import parse, read_text
 from mollifier_lab.runs import ESSENTIAL, INCIDENTAL, Row, RunFolder
 
 if TYPE_CHECKING:
-    from mollifier_lab.report.reading import Run, Variant
+    from mollifier_lab.report.reading import Run, VariantRuns
 
 
 def contradictions(run: Run) -> dict[str, str]:
@@ -55,7 +55,7 @@ def split(runs: Sequence[Run]) -> list[list[Run]]:
     return [groups[key] for key in sorted(groups)]
 
 
-def mark(found: Sequence[Variant]) -> None:
+def mark(found: Sequence[VariantRuns]) -> None:
     """Add what the numbers depend on to the names of a task's variants, if it is not the same for all; other data is always added."""
     known = [variant.runs[0].identity for variant in found]
     names = [name for name in ESSENTIAL if len({_show(name, each) for each in known if each.get(name) is not None}) > 1]
@@ -67,7 +67,7 @@ def mark(found: Sequence[Variant]) -> None:
         variant.name = ", ".join([variant.name, *marks])
 
 
-def mixed(found: Iterable[Variant]) -> list[str]:
+def mixed(found: Iterable[VariantRuns]) -> list[str]:
     """Say which means are over runs that differ in something that changes only the last digits."""
     notes = []
     for variant in found:

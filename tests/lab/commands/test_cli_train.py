@@ -116,7 +116,7 @@ def test_hardware_flags_are_those_of_the_engine() -> None:
     ("text", "said"),
     [
         (None, "No such file"),
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ("[1]", "expected an object"),
         ('{"format": 2}', "expected format 1"),
         ('{"task": "ptb"}', "--config is for task 'ptb', but the command names 'parity'"),

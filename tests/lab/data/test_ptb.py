@@ -52,5 +52,5 @@ def test_batchify_keeps_the_order_in_each_row():
 
 @pytest.mark.parametrize("batch", [0, -1, 6, 10])
 def test_batchify_of_too_little(batch):
-    with pytest.raises(DataError, match=f"10 words cannot be cut into {batch} stretches"):
+    with pytest.raises(DataError, match=f"10 words cannot be cut into {batch} parts"):
         ptb.batchify(torch.arange(10), batch)

@@ -79,13 +79,13 @@ def test_no_break_spaces_and_line_separators_belong_to_the_word(tmp_path):
         ("a 1 2\nb -inf 0\n", "line 2: a number is not finite"),
         ("a 1 2\nb 1e99 0\n", "line 2: a number is not finite"),
         (b"a 1 2\nb 1 2\n\xff\xfe 1 2\n", "line 3: the word is not UTF-8 text"),
-        ("3 2\na 1 2\nb 1 2\n", "promises 3 words, but it has 2; is it cut"),
+        ("3 2\na 1 2\nb 1 2\n", "announces 3 words, but it has 2; is it cut"),
         ("a\n", "line 1: expected a word and its numbers"),
         ("5 0\n", "line 1: expected a word and its numbers"),
         ("", "has no word vectors"),
         ("0 3\n", "has no word vectors"),
         ("ENTITY/A 1 2\n", "has no word vectors"),
-        (bytes(6 << 20), "no text of word vectors"),
+        (bytes(6 << 20), "not a text of word vectors"),
     ],
 )
 def test_damage_is_told_with_its_line(tmp_path, text, message):

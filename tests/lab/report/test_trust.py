@@ -172,10 +172,10 @@ def test_runs_that_fail_while_being_built_are_in_the_table_the_page_and_the_csv(
 
 
 def test_what_failed_while_being_built_can_be_asked_for_with_other_settings(tmp_path: Path) -> None:
-    from mollifier_lab.job import Job, Task
+    from mollifier_lab.job import Job, JobRunner
 
     tiny = {"bits": 4, "width": 4, "depth": 2, "samples": 8, "updates": 4, "evaluate_every": 2}
-    task = Task(data=None, threads=1, show=False, token="t", owned=False)
+    task = JobRunner(data=None, threads=1, show=False, token="t", owned=False)
     bad = RunConfig.make("parity", "mollified", preset="quick", **tiny | {"stop_at": 5.0})
     assert task(Job(bad, tmp_path / "seed-0")).status == "failed"
     assert RunFolder(tmp_path / "seed-0").config() == bad
