@@ -77,7 +77,10 @@ def _end(error: BaseException) -> tuple[str, int]:
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
         if package not in ("", "mollifier", "mollifier_lab"):
-            return f"error: {error.name} is not installed; pip install 'mollifier[lab]'", WRONG
+            return (
+                f"error: this command belongs to the laboratory, which needs {error.name}: pip install 'mollifier[lab]'",
+                WRONG,
+            )
     return f"error: {type(error).__name__}: {text[:500]}; {BUG}", WRONG
 
 
