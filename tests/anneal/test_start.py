@@ -1,4 +1,4 @@
-"""Where an Annealer starts, what it says of itself, and how it restores the model at the end."""
+"""Where an Annealer starts, what it prints, and how it restores the model at the end."""
 
 import copy
 import math

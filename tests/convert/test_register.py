@@ -1,4 +1,4 @@
-"""Opening the tables to functions, modules and blocks of one's own."""
+"""Register functions, modules and blocks of your own."""
 
 import copy
 import pickle

@@ -196,7 +196,7 @@ class Fuzz:
 
 
 def stop_at(config: Any, out: Path, hardware: engine.Hardware, last: int) -> None:
-    """Start or go on with a run that ends like a killed one after some update: without a word, with its checkpoints."""
+    """Start or resume a run that ends like a killed one after some update: without a message, with its checkpoints."""
 
     def observe(update: int, loss: object, levels: object) -> None:
         if update == last:

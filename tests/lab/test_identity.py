@@ -1,4 +1,4 @@
-"""What a run depends on beside its config: recorded, compared when it is gone on with, and logged."""
+"""What a run depends on apart from its config is recorded, compared when the run is resumed, and logged."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""The definition of a mollifier, and who meets it."""
+"""The definition of a mollifier, and which functions meet it."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""`mollifier train`: which settings a line means, and what it does with a folder that holds a run."""
+"""`mollifier train`: which settings a line means, and what it does with a folder that contains a run."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""A flag that is given twice: its values add up, or the line is refused. Nothing of it is dropped in silence."""
+"""A flag that is given twice: its values add up, or the line is refused. Nothing is dropped silently."""
 
 from pathlib import Path
 

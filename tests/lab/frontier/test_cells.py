@@ -1,4 +1,4 @@
-"""The map: which cells are run, what is chosen, and what the table says of it."""
+"""The map: which cells are run, what is chosen, and what the table says about it."""
 
 from __future__ import annotations
 
