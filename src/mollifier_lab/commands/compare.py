@@ -52,13 +52,9 @@ class Compare:
     preset: Preset = "paper"
     changes: Changes = ()
     grid: Annotated[tuple[str, ...], arg(metavar="NAME=A,B ...", help_behavior_hint="(default: none)")] = ()
-    """Compare each method at each of these values: k=10,100,1000. Several grids make all combinations; a method that does not use a setting
-    is not varied.
-    """
+    """Compare each method at each of these values: k=10,100,1000. Several grids make all combinations; a method that does not use a setting is not varied."""
     search: Annotated[int, arg(metavar="N", help_behavior_hint="(default: no search)")] = 0
-    """First search the settings of every method at random, with N trials each and the same draws for all, never on the test set; then
-    compare the best settings of each.
-    """
+    """First search the settings of every method at random, with N trials each and the same draws for all, never on the test set; then compare the best settings of each."""
     search_set: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE ...", help_behavior_hint="(default: none)")] = ()
     """Settings that are changed for the trials of the search only: updates=2000, a shorter training."""
     search_seed: Annotated[int, arg(metavar="N")] = 1000

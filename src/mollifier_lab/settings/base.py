@@ -85,13 +85,9 @@ class Settings:
     horizon: float = 0.0
     """Updates after which annealing ends; 0: k decides, or the loss with adaptive (the other schedules need a horizon)."""
     front_width: float = 6.0
-    """For the schedules front and adaptive: the number of windows that a layer takes to become plain; the next layer begins one window
-    later.
-    """
+    """For the schedules front and adaptive: the number of windows that a layer takes to become plain; the next layer begins one window later."""
     v: Literal["train", "valid", "one"] = "train"
-    """The quantity whose moving average drives annealing: the training loss, the validation loss at the last evaluation, or the constant 1.
-    Only for annealed methods.
-    """
+    """The quantity whose moving average drives annealing: the training loss, the validation loss at the last evaluation, or the constant 1. Only for annealed methods."""
     loss_average: float = 0.99
     """Decay of that average per update; 0 fixes v to 1. With adaptive, the default 0.99 means its own default, 0.95."""
     stop_at: float = -1.0
@@ -105,9 +101,7 @@ class Settings:
     copy: bool = True
     """Whether units copy the unit below. Only for methods that have the copy, which this can turn off."""
     projection: Projection = "auto"
-    """How the copy is brought to the width of a layer that narrows: learned, or fixed (signed sums, no parameters). always: learned, also
-    where the layer widens. auto: learned. Only for methods that have the copy.
-    """
+    """How the copy is brought to the width of a layer that narrows: learned, or fixed (signed sums, no parameters). always: learned, also where the layer widens. auto: learned. Only for methods that have the copy."""
     push: Push = "paper"
     """How noise pushes activations: c p σ |ξ|, or with the odds, c p/(1 - p) σ |ξ|. Only for methods with noisy activations."""
     c: float = 20.0
