@@ -185,7 +185,7 @@ function frame(n) {
   const levels = training ? ours.levels : Array(depth).fill(level);
   const score = rightly(ours.weights, levels);
   paint($("surface"), ours.weights, levels, n);
-  $("score").textContent = `${percent(score)} of the points right`;
+  $("score").textContent = `${percent(score)} of the points correct`;
   $("surface").setAttribute("aria-label", `The plane as the network sees it: ${percent(score)} of the points are on the right side`);
   const shown = training ? levels[Math.floor(depth / 2)] : level;
   paintUnit(shown);
@@ -207,14 +207,14 @@ function frame(n) {
 }
 
 function storyOfLevel(level, score) {
-  if (level > 0.995) return `Level 1. Every unit copies the unit below, so the whole network is one straight cut through the plane. With these weights it has ${percent(score)} of the points right. Finding the best cut is a convex problem, and training starts there.`;
+  if (level > 0.995) return `Level 1. Every unit copies the unit below, so the whole network is one straight cut through the plane. With these weights it classifies ${percent(score)} of the points correctly. Finding the best cut is a convex problem, and training starts there.`;
   if (level < 0.005) return `Level 0. Nothing is copied and nothing is pushed: this is the plain network, bit for bit, and it is what you deploy. ${percent(score)} of the points are on the right side.`;
   return `Level ${level.toFixed(2)}. On average ${percent(level)} of the units copy the unit below; the others compute a sigmoid that noise pushes toward its tangent. The lower the level, the more the boundary may bend. The weights stay the same.`;
 }
 
 function storyOfTraining(levels, score, twin) {
   const plain = levels.filter(p => p < 0.005).length, full = levels.filter(p => p > 0.995).length;
-  const who = plain === depth ? "All layers are plain, and the network trains on." : plain ? `${plain} of ${depth} layers are plain${full ? `, ${full} still only copy` : ""}.` : full === depth ? "All layers only copy: a linear network." : "The first layers begin to compute.";
+  const who = plain === depth ? "All layers are plain, and training continues." : plain ? `${plain} of ${depth} layers are plain${full ? `, ${full} still only copy` : ""}.` : full === depth ? "All layers only copy: a linear network." : "The first layers begin to compute.";
   const other = twin < 0.6 ? "The plain twin started from the same weights and had the same updates. It sees no difference between the points." : `The plain twin is at ${percent(twin)}.`;
   return `${who} ${percent(score)} of the points are on the right side. ${other}`;
 }

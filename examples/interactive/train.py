@@ -92,7 +92,7 @@ def main(out: Path, seed: int) -> None:
     twin = train(plain, x, y, None, 4)
     for name, net in (("mollified", model), ("plain", plain)):
         right = ((net.eval()(x) > 0) == (y > 0.5)).float().mean().item()
-        print(f"{name}: {right:.1%} of the points right after {UPDATES} updates")
+        print(f"{name}: {right:.1%} of the points correct after {UPDATES} updates")
     facts = (
         f"{DEPTH} layers of {WIDTH} sigmoid units, {len(x)} points on two spirals, {UPDATES} updates of Adam with a falling learning rate. The mollified network "
         f"was annealed by the default schedule, a front from the input up. The page computes both networks itself, as the library does in eval(); nothing is loaded."

@@ -15,7 +15,7 @@ from mollifier_lab.reproduction import CORES
 
 @dataclass(frozen=True)
 class Frontier:
-    """Map which networks can be trained on MNIST, by depth, activation and way of training; without an activation, list the ways and the estimated hours."""
+    """Map which networks can be trained on MNIST: by depth, activation and way of training; without an activation, list the ways and the estimated hours."""
 
     activations: Annotated[Positional[tuple[str, ...]], arg(metavar="ACTIVATION ...", help="sigmoid, tanh, hard-sigmoid, relu, step; all: all of these; adding: the adding problem; annealing: the adaptive front against the paper's schedule; twins: ResNets against their plain twins.", help_behavior_hint="")] = ()  # fmt: skip
     depths: Annotated[tuple[int, ...], arg(metavar="N ...", help_behavior_hint="(default: 6 10 20 30 50 72 100 150 200)")] = ()  # fmt: skip
