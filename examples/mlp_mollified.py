@@ -1,6 +1,6 @@
 """A network of 20 sigmoid layers that does not train, mollified. Compare it with its plain twin, mlp_plain.py.
 
-Hardware: one core of a CPU. Time: about 20 s for both twins. Expect: test error 1.2 % (chance: 90 %).
+Hardware: one core of a CPU. Time: about 10 s for both twins. Expect: test error 4.5 % (chance: 90 %).
 """
 
 # %% The data: 40 clusters of points in 16 dimensions, which belong to ten classes

@@ -140,7 +140,7 @@ def test_commands_read_its_runs_and_say_how_to_go_on(tmp_path: Path, capsys: pyt
         (lambda: [(torch.zeros(3, 3), torch.zeros(2))] * 2, "of one length"),
         (lambda: {"train": (torch.zeros(3, 3), torch.zeros(3))}, "make_data: expected"),
         (lambda: [(torch.zeros(4, 3), torch.zeros(4, 2).long())] * 2, "for other shapes pass a loss"),
-        (lambda: [(torch.full((4, 3), torch.nan), torch.zeros(4, 1))] * 2, "is not a number"),
+        (lambda: [(torch.full((4, 3), torch.nan), torch.zeros(4, 1))] * 2, "is not finite"),
     ],
 )
 def test_what_is_wrong_with_the_data_is_said(make_data: Any, told: str, tmp_path: Path) -> None:

@@ -198,5 +198,5 @@ def test_without_a_writable_cache_it_is_read_all_the_same(tmp_path, monkeypatch)
     words, _, text = makers.vectors(5, 3)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MOLLIFIER_CACHE", str(tmp_path / "file"))
-    with pytest.warns(UserWarning, match=r"no copy of v\.txt could be kept"):
+    with pytest.warns(UserWarning, match=r"no copy of v\.txt could be saved"):
         assert vectors.load_vectors(put(tmp_path, text)).words == words
