@@ -188,7 +188,7 @@ def test_a_call_that_mollify_did_not_see_is_plain_and_says_so():
     model = mollifier.mollify(Switch()).eval()
     assert torch.equal(model(X), model.head(X))
     model.other = True
-    with pytest.warns(RuntimeWarning, match=r"Switch.forward calls sigmoid, and mollify saw no such call there"):
+    with pytest.warns(RuntimeWarning, match=r"Switch.forward calls sigmoid, but mollify saw no such call there"):
         out = model(X)
     torch.testing.assert_close(out, model.head(torch.sigmoid(model.one(X))))
     model(X)  # and once is enough

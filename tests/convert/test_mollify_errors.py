@@ -249,7 +249,7 @@ RESTORE = [
     (
         "at a level",
         lambda: mollifier.mollify(mlp(4, 4, 4, 1), level=0.25),
-        r"restore: levels are \[0.25, 0.25\].* Anneal to 0 .*, or restore\(model, force=True\)",
+        r"restore: levels are \[0.25, 0.25\].* Anneal to 0 .*, or call restore\(model, force=True\)",
     ),
     (
         "with residuals",

@@ -171,7 +171,7 @@ def test_an_optimizer_of_another_model_is_refused_and_changes_nothing(optimizer,
 def test_lbfgs_is_refused_with_what_to_do():
     model = network()
     optimizer = torch.optim.LBFGS(model.parameters())
-    with pytest.raises(ValueError, match=r"LBFGS has one group .*Make a new one after mollify: LBFGS\(model.param"):
+    with pytest.raises(ValueError, match=r"LBFGS has one group .*Create a new one after mollify: LBFGS\(model.param"):
         mollifier.mollify(model, optimizer=optimizer)
     assert not mollifier.is_mollified(model)
 
