@@ -26,8 +26,8 @@ class Mnist(Settings, curve="valid_error", headline="test_error", target=0.1, ch
     """Units a layer."""
     activation: Literal["sigmoid", "tanh", "relu", "hard-sigmoid", "step"] = "sigmoid"
     """Of the hidden units; step has the derivative of its Gaussian smoothing."""
-    init: Literal["glorot", "orthogonal", "lsuv", "centred", "isometric"] = "glorot"
-    """Of the hidden layers' weights, times the gain: Glorot's, orthogonal matrices, or these scaled to unit variance on a batch, layer by layer; centred: Glorot's, with biases that take the mean of a sigmoid's output away; isometric: orthogonal matrices with these biases, times what the activation's slope takes away, so that gain 1 neither shrinks nor stretches a small signal."""
+    init: Literal["glorot", "orthogonal", "lsuv", "centred", "isometric", "dks"] = "glorot"
+    """Of the hidden layers' weights, times the gain: Glorot's, orthogonal matrices, or these scaled to unit variance on a batch, layer by layer; centred: Glorot's, with biases that take the mean of a sigmoid's output away; isometric: orthogonal matrices with these biases, times what the activation's slope takes away, so that gain 1 neither shrinks nor stretches a small signal; dks: orthogonal matrices, and activations tailored by Deep Kernel Shaping (plain networks of sigmoid or tanh; needs the extra frontier)."""
     lr_end: float = 1.0
     """What part of the learning rate is left at the end of its fall, which is geometric; 1: it is constant."""
     lr_over: float = 0.8
