@@ -35,6 +35,8 @@ class Cifar10(Settings, curve="valid_error", headline="test_error", target=0.2, 
     """Channels of the first stage; they double twice."""
     normalised: bool = True
     """Batch normalisation? Without it, method plain is the twin of the ResNet that has nothing but convolutions and ReLUs."""
+    init: Literal["he", "delta-orthogonal"] = "he"
+    """Of the convolutions' weights: He's, or orthogonal matrices in the middle of the kernels and zeros around them (Xiao et al. 2018), so that a deep chain of them neither shrinks nor stretches its signal."""
     train: int = 45_000
     """Training images, at most 45,000; the other 5,000 are for validation."""
     optimizer: Optimizer = "nesterov"
