@@ -37,7 +37,7 @@ browser:
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
 	  if [ -n "$(CI)$(BROWSER)" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null || true; \
-	  else echo "SKIPPED: the tests of the report's page, for want of Chromium. To get it: apt-get install chromium chromium-driver, or as root: make test BROWSER=1"; fi; }
+	  else echo "SKIPPED: the tests of the report's page, because Chromium is not installed. To install it: apt-get install chromium chromium-driver, or as root: make test BROWSER=1"; fi; }
 
 test: lint browser
 	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal

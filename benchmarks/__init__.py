@@ -1,1 +1,1 @@
-"""What mollification costs: every line beside plain PyTorch, interleaved, on one thread and two. ``make bench`` runs all."""
+"""What mollification costs: every line compared with plain PyTorch, interleaved, on one thread and two. ``make bench`` runs all."""

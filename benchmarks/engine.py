@@ -1,4 +1,4 @@
-"""The laboratory's loop beside a bare one, on the parity task at batch 128: ``python -m benchmarks.engine``.
+"""The laboratory's loop compared with a bare one, on the parity task at batch 128: ``python -m benchmarks.engine``.
 
 Both take the same network, batches and evaluations. The engine also draws its bar, writes rows and events, and saves checkpoints.
 """

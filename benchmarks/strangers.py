@@ -1,4 +1,4 @@
-"""Networks as others write them."""
+"""Networks as other people write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interleaved timing: the candidates take turns, so that whatever else the machine does falls on all of them."""
+"""Interleaved timing: the candidates take turns, so that other load on the machine affects all of them."""
 
 from __future__ import annotations
 

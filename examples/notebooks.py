@@ -96,7 +96,7 @@ def heading(name: str, row: dict[str, str]) -> str:
     return (
         f"# {title}\n\nHardware: {HARDWARE}. Time: {row['time']} for both trainings. Expect as {what}: **{row['plain']}** plain, **{row['mollified']}** mollified. "
         "A single run with one seed; yours differs in the last digits.\n\n"
-        f"`pip install 'mollifier[notebooks]'` installs what it needs. It is made from `{name}_mollified.py` by `make notebooks`; keep `{name}_plain.py` beside it."
+        f"`pip install 'mollifier[notebooks]'` installs what it needs. It is made from `{name}_mollified.py` by `make notebooks`; keep `{name}_plain.py` in the same folder."
     )
 
 

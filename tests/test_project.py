@@ -1,4 +1,4 @@
-"""What the project says of itself in several places agrees, and the small doors open."""
+"""Facts about the project that are written in several places agree, and the small commands work."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""``python -m mollifier``: versions, machine and kernels, as one pastes them into a bug report.
+"""``python -m mollifier``: print versions, machine and kernels, for a bug report.
 
 >>> print(about().splitlines()[0])  # doctest: +ELLIPSIS
 mollifier ...
@@ -19,10 +19,11 @@ def about() -> str:
         accelerator = torch.cuda.get_device_name()
     else:
         accelerator = "mps" if torch.backends.mps.is_available() else "none"
+    threads = torch.get_num_threads()
     return "\n".join(
         [
             f"mollifier {__version__}",
-            f"torch {torch.__version__}, {torch.get_num_threads()} threads, accelerator: {accelerator}",
+            f"torch {torch.__version__}, {threads} thread{'' if threads == 1 else 's'}, accelerator: {accelerator}",
             f"Python {platform.python_version()}, {platform.platform()}, {torch.backends.cpu.get_cpu_capability()}",
             "kernels:",
             *(f"  {line}" for line in str(kernels.info()).splitlines()),

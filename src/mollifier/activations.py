@@ -40,7 +40,7 @@ class Activation:
     Attributes:
         name: Its name in the table.
         f: The function, elementwise and never in place.
-        slope: Of the tangent.
+        slope: The slope of the tangent.
         offset: ``u(0)``, which is also ``f(0)``.
         options: The keyword arguments that ``f`` already holds, e.g. ``negative_slope``.
         listed: Whether it is a row of the table. The kernels support only these; another activation may have the same name.
@@ -72,7 +72,7 @@ class Activation:
 
 @dataclass(frozen=True)
 class _Entry:
-    """One row of the table: ``options`` are the names of f's further arguments, in their order."""
+    """One row of the table: ``options`` are the names of f's further arguments, in order."""
 
     f: Callable[..., Tensor]
     tangent: tuple[float, float] | Callable[..., tuple[float, float]] | None
@@ -231,7 +231,7 @@ def function_names() -> set[str]:
 
 
 def python_functions() -> tuple[Callable[..., Any], ...]:
-    """Return those of the table's functions that are written in Python, as most users' functions are."""
+    """Return the table's functions that are written in Python, as most users' functions are."""
     return tuple(function for function in _FUNCTIONS if isinstance(function, FunctionType))
 
 

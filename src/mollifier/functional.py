@@ -9,9 +9,9 @@
 
 Every function takes its randomness in the argument ``noise``:
 
-- ``"sample"``: drawn afresh, from ``generator`` or torch's own;
+- ``"sample"``: new draws, from ``generator`` or torch's own;
 - ``"expected"``: the noise is replaced by its mean, E|ξ| = sqrt(2/π) and E[π] = p, as in the paper's inference;
-- ``"exact"``: the expectation of the result itself, in closed form (of sigmoid gates by quadrature);
+- ``"exact"``: the expectation of the result itself, in closed form (for sigmoid gates, by quadrature);
 - a tensor: these draws (standard normal for the activation, uniform on [0, 1) for the copy), e.g. frozen ones.
 """
 
@@ -50,7 +50,7 @@ def _from(generator: Generator | None) -> dict[str, Any]:
 
 
 def noise_scale(saturation: Tensor, a: Tensor | float) -> Tensor:
-    """σ(x) = (sigmoid(a Δ) - 1/2)² (Alg. 1, line 3), written as tanh²(a Δ / 2) / 4, which loses no digits near 0.
+    """Compute σ(x) = (sigmoid(a Δ) - 1/2)² (Alg. 1, line 3), written as tanh²(a Δ / 2) / 4, which loses no digits near 0.
 
     >>> noise_scale(torch.tensor([0.0, 2.0]), 1.0)
     tensor([0.0000, 0.1450])
@@ -91,14 +91,14 @@ def noisy_activation(
         c: Constant factor on the noise.
         noise: See the top of this file; a tensor is ξ, of x's shape.
         push: ``"paper"``: s = c p σ |ξ|; ``"odds"``: s = c p / (1 - p) σ |ξ|, which is exactly u at p = 1.
-        generator: Of the samples.
+        generator: The generator of the samples.
     """
     act = find(activation)
     level = _as_tensor(level, x.device)
     a = a.to(x.dtype) if isinstance(a, Tensor) else a
     f, u = act.f(x), act.u(x)
     saturation = u - f  # line 2
-    size = c * noise_scale(saturation, a) * _strength(level, push).to(x.dtype)  # lines 3 and 5, but for |ξ|
+    size = c * noise_scale(saturation, a) * _strength(level, push).to(x.dtype)  # lines 3 and 5, without |ξ|
     if isinstance(noise, Tensor):
         s = size * noise.abs()
     elif noise == "sample":
@@ -109,7 +109,7 @@ def noisy_activation(
         s = _mean_clipped_push(saturation.abs(), size)
     else:
         raise ValueError(f"noise={noise!r}: expected 'sample', 'expected', 'exact' or a tensor of normal draws")
-    # clip(saturation, -s, s), so that at s = 0 the gradient, too, is f's to the last bit
+    # clip(saturation, -s, s), so that at s = 0 the gradient is also f's to the last bit
     psi = f + torch.where(saturation.abs() < s, saturation, torch.where(saturation < 0, -s, s))
     return torch.where(level >= 1.0, u, psi) if push == "odds" else psi
 
@@ -117,7 +117,7 @@ def noisy_activation(
 def _as_tensor(level: Tensor | float, device: torch.device) -> Tensor:
     if isinstance(level, Tensor):
         return level.to(device)
-    # a Python number keeps its digits, whatever torch's default dtype
+    # a Python number keeps its digits, whatever torch's default dtype is
     return torch.tensor(level, device=device, dtype=torch.float32 if device.type == "mps" else torch.float64)
 
 
@@ -131,7 +131,7 @@ def _strength(level: Tensor, push: Push) -> Tensor:
 
 
 def _mean_clipped_push(distance: Tensor, size: Tensor) -> Tensor:
-    """E[min(d, κ|ξ|)] = κ sqrt(2/π) (1 - exp(-d²/2κ²)) + d erfc(d / κ sqrt 2), for the exact mean of ψ."""
+    """Compute E[min(d, κ|ξ|)] = κ sqrt(2/π) (1 - exp(-d²/2κ²)) + d erfc(d / κ sqrt 2), for the exact mean of ψ."""
     pushed = size > 0
     kappa = torch.where(pushed, size, torch.ones_like(size))
     ratio = distance / kappa
@@ -155,11 +155,11 @@ def copy_mix(
         tensor([0.7500, 0.7500, 0.7500])
 
     Args:
-        below: What is copied, of above's shape.
-        above: What the layer computes.
+        below: The units that are copied, with the shape of ``above``.
+        above: The output of the layer.
         level: p in [0, 1]: the probability of the copy.
         noise: See the top of this file; a tensor holds uniform draws, and a unit is copied where they are below p.
-        generator: Of the samples.
+        generator: The generator of the samples.
     """
     if below.shape != above.shape:
         raise ValueError(
@@ -178,9 +178,9 @@ def copy_mix(
 
 
 def signed_sums(below: Tensor, weight: Tensor, units: int, unit_dim: int = -1) -> Tensor:
-    """Sum every ``units``-th unit of a wider layer, each times its weight: the fixed projection, for a layer that narrows.
+    """Sum every ``units``-th unit of a wider layer, each multiplied by its weight: the fixed projection, for a layer that narrows.
 
-    y_j = w_j h_j + w_{j + m} h_{j + m} + …, where m is ``units``; linear in h, and no product of matrices.
+    y_j = w_j h_j + w_{j + m} h_{j + m} + …, where m is ``units``. It is linear in h and needs no matrix product.
 
     >>> signed_sums(torch.arange(5.0), torch.tensor([1.0, 1.0, -1.0, 1.0, 1.0]), units=2)
     tensor([2., 4.])
@@ -191,7 +191,7 @@ def signed_sums(below: Tensor, weight: Tensor, units: int, unit_dim: int = -1) -
     sums = torch.unflatten(weighted.narrow(unit_dim, 0, whole), unit_dim, (-1, units)).sum(unit_dim - 1)
     if whole == wide:
         return sums
-    rest = weighted.narrow(unit_dim, whole, wide - whole)  # the last round has fewer
+    rest = weighted.narrow(unit_dim, whole, wide - whole)  # the last part has fewer
     return sums + F.pad(rest, (0, 0) * len(behind) + (0, units - (wide - whole)))
 
 
@@ -218,11 +218,11 @@ def noisy_gate(
     Args:
         x: The gate's pre-activation.
         target: γ in [0, 1], broadcast against x.
-        gate: ``"sigmoid"`` (inverse: the logit, of γ kept 1e-4 away from 0 and 1) or ``"hard_sigmoid"`` (inverse: 4 (γ - 1/2)).
+        gate: ``"sigmoid"`` (inverse: the logit, with γ kept 1e-4 away from 0 and 1) or ``"hard_sigmoid"`` (inverse: 4 (γ - 1/2)).
         level: p in [0, 1].
         noise: See the top of this file; a tensor holds normal draws, or uniform ones if unbiased.
         unbiased: See above.
-        generator: Of the samples.
+        generator: The generator of the samples.
     """
     if gate not in ("sigmoid", "hard_sigmoid"):
         raise ValueError(f"gate={gate!r}: expected 'sigmoid' or 'hard_sigmoid'")
@@ -254,7 +254,7 @@ def inverse_sigmoid(target: Tensor) -> Tensor:
 
 
 def _mean_hard_sigmoid(x: Tensor, pull: Tensor) -> Tensor:
-    """E clip(α + β|ξ|, 0, 1), with α = 1/2 + x/4 and β = pull / (4 E|ξ|): linear between two crossings, else 0 or 1."""
+    """Compute E clip(α + β|ξ|, 0, 1), with α = 1/2 + x/4 and β = pull / (4 E|ξ|): linear between two crossings, otherwise 0 or 1."""
     alpha, beta = 0.25 * x + 0.5, 0.25 / HALF_NORMAL_MEAN * pull
     still = beta.abs() < 1e-12
     slope = torch.where(still, torch.ones_like(beta), beta)
@@ -267,7 +267,7 @@ def _mean_hard_sigmoid(x: Tensor, pull: Tensor) -> Tensor:
 
 
 def _mean_sigmoid(x: Tensor, pull: Tensor) -> Tensor:
-    """E sigmoid(x + pull |ξ| / E|ξ|) by quadrature: about 1e-6 off at |x| = 8, 1e-3 at 30, less below."""
+    """Compute E sigmoid(x + pull |ξ| / E|ξ|) by quadrature; the error is about 1e-6 at |x| = 8, 1e-3 at 30, and less below."""
     nodes, weights = _half_normal_rule()
     means = [w * torch.sigmoid(x + pull * (r / HALF_NORMAL_MEAN)) for r, w in zip(nodes, weights, strict=True)]
     return torch.stack(means).sum(0)
@@ -275,7 +275,7 @@ def _mean_sigmoid(x: Tensor, pull: Tensor) -> Tensor:
 
 @cache
 def _half_normal_rule(count: int = 64, end: float = 7.0) -> tuple[list[float], list[float]]:
-    """Gauss-Legendre nodes on [0, end] and their weights under the half-normal density (Golub and Welsch)."""
+    """Return Gauss-Legendre nodes on [0, end] and their weights under the half-normal density (Golub and Welsch)."""
     k = torch.arange(1, count, dtype=torch.float64)
     beta = k / (4.0 * k.square() - 1.0).sqrt()
     roots, vectors = torch.linalg.eigh(torch.diag(beta, 1) + torch.diag(beta, -1))

@@ -1,4 +1,4 @@
-"""Where the kernels were: `mollifier.ops` has them now, and says which of them serve.
+"""The former place of the kernels: they are in `mollifier.ops` now, which also says which of them are used.
 
 >>> import mollifier
 >>> mollifier.kernels.info() == mollifier.ops.info()

@@ -20,7 +20,7 @@ from torch import Tensor
 
 Number = float | Tensor
 Schedule = Callable[..., Any]
-WIDTH = 6.0  # of the front, in windows
+WIDTH = 6.0  # width of the front, in windows
 
 
 def exponential(t: float, layer: Number, layers: int, v: Number = 1.0, *, k: float = 100.0, p_min: float = 0.0) -> Any:
@@ -33,9 +33,9 @@ def exponential(t: float, layer: Number, layers: int, v: Number = 1.0, *, k: flo
         t: Updates so far, or any clock.
         layer: l, from 1.
         layers: L.
-        v: Moving average of the loss; 1 for a schedule that does not look at it.
-        k: Annealing constant: the larger, the slower.
-        p_min: Never below this.
+        v: The moving average of the loss; 1 for a schedule that ignores it.
+        k: The annealing constant; a larger k anneals more slowly.
+        p_min: The level is never below this.
     """
     if t <= 0:
         return _like(layer, v, 1.0)
@@ -67,10 +67,10 @@ def timed_exponential(
         layer: l, from 1.
         layers: L.
         v: Moving average of the loss.
-        horizon: The time at which x has come down to ``end``.
+        horizon: The time at which x has fallen to ``end``.
         end: x at the horizon, see `solve_k`.
         first: v at the beginning.
-        p_min: Never below this.
+        p_min: The level is never below this.
     """
     if t <= 0:
         return _like(layer, v, 1.0)
@@ -129,9 +129,9 @@ def front(
         layer: l, from 1.
         layers: L.
         v: Not used.
-        horizon: The time at which all layers are plain; the last one is a window before.
-        width: How many windows a layer takes; a window is horizon / (L + width) long.
-        p_min: Never below this.
+        horizon: The time at which all layers are plain; the last layer is plain one window earlier.
+        width: The number of windows that a layer takes; a window is horizon / (L + width) long.
+        p_min: The level is never below this.
     """
     if not (horizon > 0 and width > 0):
         raise ValueError(f"horizon={horizon}, width={width}: expected a number of updates and of windows above 0")
@@ -139,7 +139,7 @@ def front(
 
 
 def front_at(place: Number, layer: Number, width: float = WIDTH, p_min: float = 0.0) -> Any:
-    """Return the level of a layer where the front has come to ``place``, counted in windows.
+    """Return the level of a layer when the front is at ``place``, counted in windows.
 
     >>> front_at(5.0, 3, width=6.0)  # layer 3 began at 2
     0.5
@@ -157,7 +157,7 @@ BUILT_IN: dict[str, Schedule] = {
 
 
 def solve_k(updates: float, layers: int, v: float, stop_at: float) -> float:
-    """Return the k at which the levels of the exponential schedule sum to ``stop_at`` after so many updates at the loss v.
+    """Return the k with which the levels of the exponential schedule sum to ``stop_at`` after a number of updates at the loss v.
 
         >>> k = solve_k(1000, layers=6, v=0.7, stop_at=0.3)
         >>> round(sum(exponential(1000, l, 6, 0.7, k=k) for l in range(1, 7)), 6)
@@ -178,7 +178,7 @@ def solve_k(updates: float, layers: int, v: float, stop_at: float) -> float:
 
     while total(high) < stop_at:
         high *= 2.0
-    for _ in range(200):  # halves the interval to the last bit
+    for _ in range(200):  # bisection to the last bit
         middle = 0.5 * (low + high)
         low, high = (middle, high) if total(middle) < stop_at else (low, middle)
     return low * updates / v
@@ -200,7 +200,7 @@ def check_settings(
     if name is None and not callable(schedule):
         raise ValueError(f"schedule={schedule!r}: expected one of {', '.join(BUILT_IN)}, adaptive, or a function")
     if k is not None and (horizon is not None or name != "exponential"):
-        raise ValueError("k belongs to the exponential schedule, and stands instead of a horizon: give one of them")
+        raise ValueError("k belongs to the exponential schedule and replaces a horizon: give one of them")
     if horizon is None and name not in ("exponential", "adaptive", None):
         raise ValueError(f"schedule={name!r} needs horizon=…, the number of updates to anneal over")
     for what, value in (("k", k), ("horizon", horizon), ("every", every), ("width", width)):
@@ -226,7 +226,7 @@ def _progress(t: float, layer: Number, layers: int, horizon: float) -> Any:
 
 
 def _clip(p: Any, p_min: float) -> Any:
-    # An Annealer calls this for every layer at every step, and to ask whether something is a Tensor takes longer.
+    # An Annealer calls this for every layer at every step, and checking for a Tensor would take longer.
     if isinstance(p, float):
         return p_min if p < p_min else 1.0 if p > 1.0 else p
     return p.clamp(p_min, 1.0)

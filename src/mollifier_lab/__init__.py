@@ -6,11 +6,11 @@
 >>> METHODS["mollified"].title
 'mollified'
 
-The command is `mollifier`; from Python, `compare` compares methods on any model, `mollifier_lab.engine.train` makes one run and
-`mollifier_lab.study.compare` many. `register_task` and `register_method` add to what there is.
+The command is `mollifier`. From Python, `compare` compares methods on any model, `mollifier_lab.engine.train` makes one run and
+`mollifier_lab.study.compare` makes many. `register_task` and `register_method` add tasks and methods of your own.
 """
 
-TYPE_CHECKING = False  # typing itself is not imported: nothing is, before the command can answer Ctrl-C
+TYPE_CHECKING = False  # typing itself is not imported: nothing is imported before the command can handle Ctrl-C
 if TYPE_CHECKING:
     from mollifier_lab.errors import LabError as LabError
     from mollifier_lab.methods import METHODS as METHODS

@@ -1,8 +1,8 @@
-"""``python -m mollifier_lab``: the command where it is not on the path."""
+"""Run the command as ``python -m mollifier_lab``, for when `mollifier` is not on the path."""
 
 import sys
 
 from mollifier_lab.cli import main
 
-if __name__ == "__main__":  # a worker process imports this file, too
+if __name__ == "__main__":  # worker processes import this file as well
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""A method, applied to a network: mollified or with noise on its weights, its annealer, and the plain network at the end."""
+"""Apply a method to a network (mollification, or noise on its weights), and restore the plain network at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mollifier_lab.settings import RecurrentSettings, RunConfig, Settings
 
 
 def apply_method(model: nn.Module, config: RunConfig, example: Any = None) -> mollifier.Annealer | None:
-    """Apply the config's method to the plain network of its architecture, in place; the annealer, where there is one.
+    """Apply the config's method to the plain network of its architecture, in place, and return the annealer if there is one.
 
         >>> from mollifier_lab.models import mlp
         >>> config = RunConfig.make("parity", "mollified", k=10.0)
@@ -28,9 +28,9 @@ def apply_method(model: nn.Module, config: RunConfig, example: Any = None) -> mo
         [0.69, 0.9, 0.97, 0.99, 1.0, 1.0]
 
     Args:
-        model: As the task's `model()` builds it.
-        config: Of the run.
-        example: An input, for `mollify`.
+        model: The network that the task's `model()` builds.
+        config: The config of the run.
+        example: An example input for `mollify`.
 
     Raises:
         LabError: If the method finds nothing to do in this network, or its settings make no sense.
@@ -59,7 +59,7 @@ def apply_method(model: nn.Module, config: RunConfig, example: Any = None) -> mo
 def finish(
     model: nn.Module, annealer: mollifier.Annealer | None = None, undo: Callable[[nn.Module], object] | None = None
 ) -> nn.Module:
-    """End annealing; the model, in place, as the plain network that `apply_method` was given.
+    """End annealing and turn the model, in place, back into the plain network that `apply_method` was given.
 
     >>> from mollifier_lab.models import mlp
     >>> model = mlp(4, 1, width=8, depth=1)
@@ -67,7 +67,7 @@ def finish(
     >>> type(finish(model, annealer)[1])
     <class 'torch.nn.modules.activation.Sigmoid'>
 
-    Without an annealer (of a copy of the model, say) the levels go to 0 all the same. ``undo`` is that of the method, if it has one.
+    Without an annealer (for a copy of the model, for example) the levels are set to 0 as well. ``undo`` is the method's, if it has one.
     """
     if annealer is not None:
         annealer.finish()
@@ -85,7 +85,7 @@ def finish(
 
 
 def make_annealer(model: nn.Module, settings: Settings) -> mollifier.Annealer:
-    """An annealer as the settings say; a horizon, where there is one, stands instead of k."""
+    """Return the annealer that the settings describe. If there is a horizon, it is used instead of k."""
     horizon = settings.horizon or None
     usual = settings.schedule == "adaptive" and settings.loss_average == Settings.loss_average
     decay: Any = "auto" if usual else settings.loss_average or None
@@ -109,7 +109,7 @@ def _mollify(model: nn.Module, options: dict[str, Any], settings: Settings, exam
         options["blocks"] = None
     if isinstance(settings, RecurrentSettings):
         around = any(isinstance(part, Residual) and _is_recurrent(part) for part in model.modules())
-        # where a connection goes around a recurrent layer, the copy goes around both
+        # if a connection goes around a recurrent layer, the copy goes around both
         recurrent = {"copy": not around, **_recurrent(settings), **(asked or {})}
         recurrent["copy"] = recurrent["copy"] and settings.copy
         options["recurrent"] = RecurrentOptions(**recurrent)
@@ -125,7 +125,7 @@ def _mollify(model: nn.Module, options: dict[str, Any], settings: Settings, exam
 
 
 def _project_sparse_inputs(model: nn.Module) -> None:
-    """Let the learned projection beside a sparse input layer be one, too: it reads the same input."""
+    """Make the learned projection parallel to a sparse input layer sparse as well, because it reads the same input."""
     widths = {part.in_features for part in model.modules() if isinstance(part, SparseInputLinear)}
     for part in model.modules():
         if isinstance(part, mollifier.nn.Copy) and type(part.projection) is nn.Linear and part.in_units in widths:
@@ -154,9 +154,9 @@ def _recurrent(settings: RecurrentSettings) -> dict[str, Any]:
 
 
 def is_block(name: str, module: nn.Module) -> bool:
-    """What is copied past in a network with connections around its layers: a layer with its connection, and layers without one.
+    """Find what is copied past in a network with connections around its layers: layers with their connections, and layers without one.
 
-    π h + (1 - π) (h + ψ), the layer of the paper's figure with its dashed line. A copy inside the connection would make it 2 h at level 1.
+    The result is π h + (1 - π) (h + ψ), the layer with the dashed line in the paper's figure. A copy inside the connection would give 2 h at level 1.
     """
     if isinstance(module, Residual):
         return True
@@ -169,7 +169,7 @@ def _is_recurrent(part: Residual) -> bool:
 
 
 def _share_one_level(part: nn.Module) -> None:
-    """The copy around a recurrent layer and the noise in it are one block, though `mollify` counts two."""
+    """Treat the copy around a recurrent layer and the noise in it as one block, although `mollify` counts two."""
     inside = [each for each in part.modules() if isinstance(each, Annealed)]
     first = min((each.order for each in inside if each.order is not None), default=None)
     for each in inside:
@@ -177,7 +177,7 @@ def _share_one_level(part: nn.Module) -> None:
 
 
 def add_weight_noise(model: nn.Module, std: float) -> None:
-    """Noise on the weights of every linear, convolutional and recurrent layer, with one level a layer."""
+    """Add noise to the weights of every linear, convolutional and recurrent layer, with one level per layer."""
     recurrent = [part for part in model.modules() if isinstance(part, nn.RNNBase)]
     mollifier.nn.weight_noise(model, std)
     for part in recurrent:
@@ -193,13 +193,13 @@ def add_weight_noise(model: nn.Module, std: float) -> None:
 
 
 def _draw(part: nn.Module, args: Any) -> None:
-    """Torch's recurrent modules read their weights from a list of their own: put this pass's draws there."""
+    """Put the draws of this pass into the list from which torch's recurrent modules read their weights."""
     assert isinstance(part, nn.RNNBase)
     part._flat_weights = [getattr(part, name) for name in part._flat_weights_names]
 
 
 def _drop_draw(part: nn.Module, args: Any, out: Any) -> None:
-    """Leave no draw behind: it would hold its graph, and a model with it cannot be copied."""
+    """Remove the draw: it would keep its graph alive, and a model with it cannot be copied."""
     assert isinstance(part, nn.RNNBase)
     part._flat_weights = [_original(part, name) for name in part._flat_weights_names]
 
@@ -214,7 +214,7 @@ def _original(part: nn.RNNBase, name: str) -> Tensor:
 
 
 def remove_weight_noise(model: nn.Module) -> None:
-    """Take it all away again; the parameters are the ones from before."""
+    """Remove all the noise. The parameters are the objects from before."""
     mollifier.nn.remove_weight_noise(model)
     for part in model.modules():
         if isinstance(part, nn.RNNBase) and parametrize.is_parametrized(part):

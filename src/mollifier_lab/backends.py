@@ -1,4 +1,4 @@
-"""The clusters that joblib can use: Dask and Ray, found at an address or started here for as long as they are needed."""
+"""Use the clusters that joblib supports: Dask and Ray, at an address or started here for as long as they are needed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Literal
 from mollifier_lab.errors import LabError
 
 Backend = Literal["loky", "dask", "ray"]
-PATIENCE = 30.0  # seconds until a scheduler must have answered
+PATIENCE = 30.0  # seconds within which a scheduler must answer
 
 
 @contextlib.contextmanager
 def opened(backend: Backend, address: str | None, workers: int) -> Iterator[dict[str, Any]]:
-    """What `joblib.parallel_config` takes, while the cluster is there.
+    """Yield the arguments of `joblib.parallel_config` while the cluster is running.
 
     Raises:
         LabError: If there is no such backend, it is not installed, or nothing answers at the address.
@@ -41,7 +41,7 @@ def _loky(address: str | None, workers: int) -> Iterator[dict[str, Any]]:
     try:
         yield {"backend": "loky"}
     finally:
-        if workers > 1:  # joblib would keep them for a while, each with torch in its memory
+        if workers > 1:  # joblib would keep them for a while, each with torch in memory
             get_reusable_executor(reuse=True).shutdown(wait=True, kill_workers=True)
 
 
@@ -49,10 +49,10 @@ def _loky(address: str | None, workers: int) -> Iterator[dict[str, Any]]:
 def _dask(address: str | None, workers: int) -> Iterator[dict[str, Any]]:
     import distributed
 
-    dask: Any = distributed  # its types say nothing
+    dask: Any = distributed  # it has no useful types
 
     with contextlib.ExitStack() as stack:
-        # any free port: None would be Dask's usual one, with a warning where another cluster has it
+        # any free port: None would mean Dask's usual one, with a warning if another cluster uses it
         place = address or stack.enter_context(
             dask.LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0", silence_logs=logging.ERROR)
         )  # fmt: skip
@@ -60,7 +60,7 @@ def _dask(address: str | None, workers: int) -> Iterator[dict[str, Any]]:
         several = [name for name, threads in client.nthreads().items() if threads > 1]
         if several:
             raise LabError(
-                f"Dask workers with several threads ({', '.join(several)}): expected one run a process; "
+                f"Dask workers with several threads ({', '.join(several)}): expected one run per process; "
                 "start them with: dask worker --nthreads 1 --nworkers N"
             )
         yield {"backend": "dask", "client": client, "wait_for_workers_timeout": PATIENCE}
@@ -73,7 +73,7 @@ def _ray(address: str | None, workers: int) -> Iterator[dict[str, Any]]:
     from ray.util.joblib.ray_backend import RayBackend
 
     class Streaming(RayBackend):
-        """Hands results over as they come, which Ray's pool can do though joblib's own, whose place it takes, can not."""
+        """Return results as they arrive. Ray's pool can do this, but joblib's own Ray backend, which this replaces, cannot."""
 
         supports_return_generator = True
 

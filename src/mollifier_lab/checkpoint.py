@@ -1,4 +1,4 @@
-"""Checkpoints: one file each, whole or absent, the last two kept.
+"""Checkpoints: one file each, written completely or not at all; the last two are kept.
 
 >>> import tempfile, pathlib, torch
 >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -6,8 +6,8 @@
 >>> load(folder).update
 500
 
-A file carries its own checksum in its name, so that a truncated or damaged one is known for what it is before anything is read
-from it. It appears under that name in one step, after all its bytes are on the disk.
+The name of a file contains its checksum, so that a truncated or damaged file is recognised before anything is read
+from it. The file gets that name in one step, after all its bytes are on the disk.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Checkpoint:
 
 
 def save(folder: Path, update: int, state: dict[str, Any], announce: Callable[[str], None] = lambda name: None) -> Path:
-    """Write a checkpoint; older ones go once it is there.
+    """Write a checkpoint, and then delete older ones.
 
     Args:
-        folder: Where to.
-        update: Its number.
-        state: All that it holds.
-        announce: Called with the name of the file before that is written.
+        folder: The folder to write to.
+        update: The number of the update.
+        state: The contents.
+        announce: Called with the name of the file before it is written.
     """
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, "update": update, **state}, buffer)
@@ -55,7 +55,7 @@ def save(folder: Path, update: int, state: dict[str, Any], announce: Callable[[s
     path = folder / f"update-{update:09d}-{_digest(data)}.pt"
     announce(path.name)
     write_atomically(path, data)
-    # what is newer than this one was passed over when the run went on: it does not count
+    # a checkpoint newer than this one was rejected when the run was resumed: it does not count
     for old in [each for each in _files(folder) if each.name[:16] <= path.name[:16]][KEEP:]:
         old.unlink(missing_ok=True)
     return path
@@ -67,19 +67,19 @@ def load(
     apply: Callable[[Checkpoint], None] | None = None,
     known: Collection[str] = (),
 ) -> Checkpoint | None:
-    """The newest good checkpoint, or None if there is no checkpoint at all.
+    """Return the newest good checkpoint, or None if there is no checkpoint at all.
 
     Args:
-        folder: Where they are.
-        config: The run's; a checkpoint of another run is no good one.
-        apply: Takes over what a checkpoint holds; one that makes it raise is no good one, unless it raises a `LabError`. What it has set by
-            then, it must set again for the next.
-        known: Names of those that the run is known to have saved, if that is known. Others are looked at after these.
+        folder: The folder with the checkpoints.
+        config: The config of the run; a checkpoint of another run is not good.
+        apply: Restores the contents of a checkpoint. A checkpoint that makes it raise is not good, unless it raises a `LabError`. What it has set by
+            then it must set again for the next checkpoint.
+        known: Names of the checkpoints that the run has saved, if they are known. Others are tried after these.
 
     Raises:
-        LabError: If there are some, and none is good.
+        LabError: If there are checkpoints but none is good.
     """
-    for left in folder.glob(".update-*"):  # of a write that was killed
+    for left in folder.glob(".update-*"):  # left by a write that was killed
         left.unlink(missing_ok=True)
     problems: list[str] = []
     files = _files(folder)
@@ -95,14 +95,14 @@ def load(
                 apply(found)
         except (LabError, MemoryError):
             raise
-        except Exception as error:  # a right checksum, and yet not what this run has saved
+        except Exception as error:  # the checksum is right, but this run has not saved it
             problems.append(f"{path}: does not fit this run ({type(error).__name__})")
             continue
         strangers = [each for each in files if each.name > path.name and each.name not in known] if known else []
-        problems += [f"{each}: not one that this run has saved" for each in strangers if path.name in known]
+        problems += [f"{each}: this run has not saved it" for each in strangers if path.name in known]
         return found
     if problems:
-        raise LabError("; ".join(problems) + "; no good checkpoint is left: remove them to start the run anew")
+        raise LabError("; ".join(problems) + "; no good checkpoint is left: remove them to start the run again")
     return None
 
 
@@ -112,12 +112,12 @@ def _read(path: Path, config: str | None) -> dict[str, Any]:
         raise LabError(f"{path}: not the name of a checkpoint (update-NUMBER-CHECKSUM.pt)")
     data = path.read_bytes()
     if _digest(data) != match[2]:
-        raise LabError(f"{path}: truncated or damaged ({len(data)} bytes do not have the checksum of its name)")
+        raise LabError(f"{path}: truncated or damaged ({len(data)} bytes, which do not match the checksum in its name)")
     try:
         state: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         known = state["format"] == FORMAT and state["update"] == int(match[1])
-    except Exception as error:  # whatever a foreign file may bring torch.load to raise
-        raise LabError(f"{path}: not a checkpoint of ours ({type(error).__name__})") from error
+    except Exception as error:  # torch.load may raise anything for a file that is not ours
+        raise LabError(f"{path}: not a checkpoint of the laboratory ({type(error).__name__})") from error
     if not known:
         raise LabError(f"{path}: checkpoint of format {state['format']}, this version reads {FORMAT}")
     if config is not None and state.get("config") != config:

@@ -1,9 +1,9 @@
-"""The paper's claims as data, each held against a study of ours: paper, ours, verdict.
+"""The paper's claims as data. Each is checked against one of our studies: paper, ours, verdict.
 
-The rule is fixed before the runs. A claim compares one method with another, seed by seed, on the table's metric or on the updates that it
-takes to the target; the 95 % interval of the mean difference (Student's t) decides:
+The rule is fixed before the runs. A claim compares one method with another, seed by seed, by the table's metric or by the number of updates
+to the target. The 95 % interval of the mean difference (Student's t) decides:
 
-- *reproduced*: the interval lies on the side that the paper says (for "no better" and "the same": not on the other side, or within the margin);
+- *reproduced*: the interval lies on the side that the paper claims (for "no better" and "the same": not on the other side, or within the margin);
 - *not reproduced*: it lies on the other side;
 - *undecided*: neither, or too few seeds.
 
@@ -38,17 +38,17 @@ ORDER = ("not reproduced", "undecided", "reproduced", "not run")
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A sentence of the paper, and what of ours it is held against.
+    """A sentence of the paper, and the result of ours that it is checked against.
 
     Attributes:
         text: The sentence, shortened.
         paper: The paper's numbers; a dash where it gives none.
         study: The study, see `mollifier_lab.reproduction`.
-        ours: The variant that the sentence is about.
-        theirs: The variant that it is compared with; empty where it speaks of learning alone.
-        says: What it says of the first.
-        measure: The table's metric at the end, of the best weights, or the updates to the target.
-        margin: How far apart two may be that are "the same", as a part of the second.
+        ours: The variant of ours that the sentence is about.
+        theirs: The variant that it is compared with; empty if the sentence only says whether something learns.
+        says: What the sentence says about the first variant.
+        measure: The table's metric at the end, the same metric for the best weights, or the updates to the target.
+        margin: The largest difference between two variants that are "the same", as a fraction of the second.
     """
 
     text: str
@@ -100,12 +100,12 @@ CLAIMS = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim with what we found.
+    """A claim with our result.
 
     Attributes:
         claim: The claim.
-        found: Our numbers, in words.
-        difference: The first variant minus the second, in words; empty without a second.
+        found: Our numbers, as text.
+        difference: The first variant minus the second, as text; empty without a second.
         verdict: One of `ORDER`.
     """
 
@@ -116,7 +116,7 @@ class Verdict:
 
 
 def judge(difference: Estimate, says: Direction, margin: float = 0.0) -> str:
-    """The verdict by the interval of a difference; the lower, the better.
+    """Return the verdict from the interval of a difference; lower is better.
 
     >>> judge(Estimate(0.0, -0.01, 0.02, 5), "same", margin=0.05), judge(Estimate(0.0, -0.01, 0.2, 5), "same", margin=0.05)
     ('reproduced', 'undecided')
@@ -138,7 +138,7 @@ def judge(difference: Estimate, says: Direction, margin: float = 0.0) -> str:
 
 
 def verdicts(results: str | Path) -> list[Verdict]:
-    """Every claim with its verdict: what was not reproduced first, what has not been run last.
+    """Return every claim with its verdict: those not reproduced first, those not run last.
 
     >>> import tempfile
     >>> {verdict.verdict for verdict in verdicts(tempfile.mkdtemp())}
@@ -177,20 +177,20 @@ def _verdict(claim: Claim, results: Path) -> Verdict:
 
 
 def _runs(folder: Path) -> dict[int, Run]:
-    """The finished runs of a variant, by seed; damaged ones are not counted."""
-    if not any(folder.glob("*/config.json")):  # a search may have left its choice before the first run
+    """Return the finished runs of a variant, by seed, without damaged ones."""
+    if not any(folder.glob("*/config.json")):  # a search may have written its choice before the first run
         return {}
     runs, _ = read(find_runs(folder))
     return {run.config.seed: run for run in runs if run.status == "done" and not run.damage}
 
 
 def _updates(run: Run) -> float:
-    """All that it had: a run may have ended before, having converged or diverged."""
+    """Return the number of updates of a run. It may have ended early, because it converged or diverged."""
     return max(number(run.result.get("updates")), float(run.config.settings.updates))
 
 
 def _value(run: Run, measure: Measure, budget: float) -> float:
-    if measure == "updates":  # who does not get there took at least all that there was
+    if measure == "updates":  # a run that does not reach the target took at least all its updates
         settings = run.config.settings
         return min(first_at(run, settings.curve, settings.target), budget)
     if measure == "best":
@@ -199,7 +199,7 @@ def _value(run: Run, measure: Measure, budget: float) -> float:
 
 
 def _reached(run: Run) -> bool:
-    """Was the curve at or below the target in the end?"""
+    """Return whether the curve was at or below the target at the end."""
     last = list(run.points(run.config.settings.curve).values())[-1:]
     return bool(last) and last[0] <= run.config.settings.target
 
@@ -224,7 +224,7 @@ def _interval(metric: str, found: Estimate) -> str:
 
 
 def markdown(found: list[Verdict]) -> str:
-    """The table *paper | ours | verdict*.
+    """Return the table *paper | ours | verdict* in Markdown.
 
     >>> claim = Claim(text="A is faster", paper="yes", study="pentomino", ours="mollified")
     >>> print(markdown([Verdict(claim, "no", "", "not reproduced")]).splitlines()[2])
@@ -246,7 +246,7 @@ BEGIN, END = "<!-- verdicts: written by `mollifier reproduce --verdicts` -->", "
 
 
 def write_verdicts(results: Path) -> list[Verdict]:
-    """Judge all claims, and put the table into the README of the results, between its two marks; a README without them stays as it is."""
+    """Judge all claims, and write the table into the README of the results, between its two marks. A README without marks is not changed."""
     found, page = verdicts(results), results / "README.md"
     if page.is_file():
         before, mark, rest = page.read_text(encoding="utf-8").partition(BEGIN)

@@ -1,4 +1,4 @@
-"""The command `mollifier`: understand the line, do it, and say what went wrong without a traceback. No torch here.
+"""The command `mollifier`: parse the line, run it, and report errors without a traceback. No torch here.
 
 >>> main(["train", "paritty"])  # on stderr: there is no task 'paritty' (did you mean 'parity'?) ...
 2
@@ -9,30 +9,30 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False  # see `mollifier_lab`: as little as possible is imported before `main` can answer Ctrl-C
+TYPE_CHECKING = False  # see `mollifier_lab`: as little as possible is imported before `main` can handle Ctrl-C
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mollifier_lab.commands.table import Command
+    from mollifier_lab.commands.all_commands import Command
 
 ABOUT = """usage: mollifier COMMAND ...
 
-Mollifying Networks: the paper's experiments. For a start: mollifier compare parity --preset quick
+Mollifying Networks: the paper's experiments. To start: mollifier compare parity --preset quick
 
-  mollifier COMMAND --help   all about a command
-  mollifier --version        the version
+  mollifier COMMAND --help   explain a command
+  mollifier --version        print the version
 
 commands:"""
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
 SHORT = ("can't allocate memory", "out of memory", "Storage size calculation overflowed", "Cannot allocate memory")
-BUG = "this is a fault of mollifier's own. MOLLIFIER_DEBUG=1 shows where it happened; please report it"
+BUG = "this is a bug in mollifier. MOLLIFIER_DEBUG=1 shows where it happened; please report it"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line; the exit code: 0 done, 1 a run of a study failed, 2 not understood or not possible, 130 interrupted.
+    """Run a command line and return the exit code: 0 done, 1 a run of a study failed, 2 not understood or not possible, 130 interrupted.
 
     Args:
-        argv: The words after `mollifier`; those of this process by default.
+        argv: The words after `mollifier`; by default those of this process.
     """
     try:
         for stream in (sys.stdout, sys.stderr):
@@ -41,15 +41,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = parse(sys.argv[1:] if argv is None else list(argv)).run()
         sys.stdout.flush()
         return code
-    except SystemExit as end:  # tyro, after --help or what it did not understand
+    except SystemExit as end:  # from tyro, after --help or after a line that it did not understand
         return end.code if isinstance(end.code, int) else WRONG
-    except BrokenPipeError:  # `mollifier tasks | head`: what was not read is not missed
+    except BrokenPipeError:  # `mollifier tasks | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED  # as rich ends in this case
+        return FAILED  # the same exit as rich in this case
     except BaseException as error:
         code = _say(*_end(error))
         if argv is None and code == INTERRUPTED and _interrupted(error):
-            # Python would end by a signal of its own if the interrupt came while it ran a string, as dataclasses do
+            # Python would end with a signal of its own if the interrupt came while it executed a string, as dataclasses do
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
@@ -71,13 +71,16 @@ def _end(error: BaseException) -> tuple[str, int]:
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(word in text for word in SHORT)):
         detail = f" ({text[:200]})" if text else ""
-        return f"error: not enough memory{detail}; take a smaller network, batch or set, or fewer workers", WRONG
+        return f"error: not enough memory{detail}; use a smaller network, batch or data set, or fewer workers", WRONG
     if isinstance(error, ValueError) and "null byte" in text:
-        return "error: a path with a null byte in it: expected the name of a file or folder", WRONG
+        return "error: a path contains a null byte: expected the name of a file or folder", WRONG
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
         if package not in ("", "mollifier", "mollifier_lab"):
-            return f"error: {error.name} is not installed; pip install 'mollifier[lab]'", WRONG
+            return (
+                f"error: this command belongs to the laboratory, which needs {error.name}: pip install 'mollifier[lab]'",
+                WRONG,
+            )
     return f"error: {type(error).__name__}: {text[:500]}; {BUG}", WRONG
 
 
@@ -98,7 +101,7 @@ def parse(args: list[str]) -> Command:
 
     Raises:
         LabError: If there is no such command, task, preset or setting.
-        SystemExit: By tyro, after --help (0) or after telling what is wrong with a flag (2).
+        SystemExit: From tyro, after --help (0) or after an error about a flag (2).
     """
     if not args or args[0] in ("-h", "--help"):
         print(_overview())
@@ -109,10 +112,10 @@ def parse(args: list[str]) -> Command:
 
     import tyro
 
-    from mollifier_lab.commands.imported import take_imports
-    from mollifier_lab.commands.options import SWITCHES
-    from mollifier_lab.commands.repeated import gather
-    from mollifier_lab.commands.table import COMMANDS, Train
+    from mollifier_lab.commands.all_commands import COMMANDS, Train
+    from mollifier_lab.commands.import_flag import take_imports
+    from mollifier_lab.commands.repeated_flags import gather
+    from mollifier_lab.commands.shared_flags import SWITCHES
     from mollifier_lab.errors import pick
 
     name = args[0]
@@ -126,7 +129,7 @@ def parse(args: list[str]) -> Command:
 
 
 def _overview() -> str:
-    from mollifier_lab.commands.table import COMMANDS
+    from mollifier_lab.commands.all_commands import COMMANDS
 
     lines = [f"  {name:9}  {(kind.__doc__ or '').partition(': ')[0].rstrip('.')}" for name, kind in COMMANDS.items()]
     return "\n".join([ABOUT, *lines])
@@ -137,7 +140,7 @@ def _version() -> str:
 
     try:
         return metadata.version("mollifier")
-    except metadata.PackageNotFoundError:  # run from its sources
+    except metadata.PackageNotFoundError:  # running from the sources
         from mollifier import __version__
 
         return __version__

@@ -1,4 +1,4 @@
-"""Numbers too small for full precision: taken as 0, or computed with, which takes a CPU ten times as long where there are many of them."""
+"""Treat denormals (numbers too small for full precision) as 0: where there are many of them, a CPU takes ten times as long."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 @contextlib.contextmanager
 def flush_denormal(on: bool) -> Iterator[None]:
-    """Take denormals as 0, or not, in this thread and in those that torch and the native kernels compute on; then all is as it was.
+    """Treat denormals as 0, or not, in this thread and in those that torch and the native kernels compute on; restore the mode afterwards.
 
     >>> tiny = torch.tensor([1], dtype=torch.int32).view(torch.float32)  # the smallest number, 1.4e-45
     >>> with flush_denormal(True):
@@ -31,13 +31,13 @@ def flush_denormal(on: bool) -> Iterator[None]:
 
 
 def is_flushed() -> bool:
-    """Are denormals taken as 0 in this thread?"""
+    """Return whether denormals are treated as 0 in this thread."""
     tiny = torch.ones(1, dtype=torch.int32).view(torch.float32)
     return not bool((tiny * 1.0).view(torch.int32))
 
 
 def set_everywhere(on: bool) -> None:
-    """Set it in every thread of the pool. The mode is a thread's own: a pool that is there already does not follow the one that calls."""
+    """Set the mode in every thread of the pool. The mode belongs to a thread: threads that exist already do not inherit the caller's."""
     torch.set_flush_denormal(on)
     library = _openmp()
     if library is None or torch.get_num_threads() == 1:
@@ -51,7 +51,7 @@ def set_everywhere(on: bool) -> None:
 
 
 def _openmp() -> Any:
-    """The OpenMP that torch computes with, which the kernels share; None where it is another than GCC's."""
+    """Return the OpenMP library that torch computes with, which the kernels share; None if it is not GCC's."""
     for path in sorted((Path(torch.__file__).parent / "lib").glob("libgomp*")):
         with contextlib.suppress(OSError):
             library = ctypes.CDLL(str(path))

@@ -1,4 +1,4 @@
-"""One run, from its start to its result, or from where it was stopped.
+"""Make one run, from its start to its result, or from the point where it was stopped.
 
 >>> import tempfile, pathlib
 >>> from mollifier_lab.settings import RunConfig
@@ -28,7 +28,7 @@ from mollifier_lab.runs import PREPARED, WANTED, Row, RunFolder
 from mollifier_lab.settings import RunConfig
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-LOST = "another process of this run has ended (killed, or out of memory?), and what was saved last is kept"
+LOST = "another process of this run has ended (killed, or out of memory?); the last checkpoint is kept"
 BROKEN = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "gloo/transport", "NCCL")
 
 
@@ -47,19 +47,19 @@ def train(
 
     Args:
         config: Everything that the result depends on.
-        out: The folder of the run; it must not hold one already.
+        out: The folder of the run; it must not contain a run already.
         data: The folder with the data; see `mollifier data`.
-        hardware: What to run on; one device by default.
+        hardware: The hardware to run on; one device by default.
         show: Whether to show the progress.
         observe: Called after every update with its number, its loss and the levels.
-        judge: Called after every evaluation with the update and the value of the curve; the run ends if it says True.
-        warn: Say at the start that annealing cannot end in time, also if nothing else is shown?
+        judge: Called after every evaluation with the update and the value of the curve; the run ends if it returns True.
+        warn: Whether to warn at the start if annealing cannot end in time, even if nothing else is shown.
 
     Returns:
-        What result.json holds.
+        The contents of result.json.
 
     Raises:
-        LabError: If the folder holds a run, the data is missing, or the disk is full.
+        LabError: If the folder contains a run, the data is missing, or the disk is full.
         Interrupted: After SIGINT or SIGTERM, with a checkpoint saved.
         Busy: If another process works in that folder.
     """
@@ -78,7 +78,7 @@ def resume(
 ) -> Row:
     """Resume a run from its last good checkpoint. The result is that of an uninterrupted run, bit for bit.
 
-    A run that is done is left alone, and its result returned. For the arguments see `train`.
+    A run that is done is not changed, and its result is returned. For the arguments see `train`.
     """
     folder = RunFolder(out)
     config = folder.config()
@@ -105,10 +105,10 @@ def _go(
     fabric = hardware.fabric()
     fabric.launch()
     group = Group(fabric)
-    watch_ranks(f"{folder.path}: {LOST}. Go on with: {command}")
+    watch_ranks(f"{folder.path}: {LOST}. To resume: {command}")
     with contextlib.ExitStack() as stack, _together(folder, group, command):
         group.agree(_claim(folder, new, stack, command) if group.main else None)
-        if folder.status == "done":  # by another process, just before this one had the folder
+        if folder.status == "done":  # by another process, just before this one locked the folder
             return folder.json("result.json")
         with _disk(folder, command), flush_denormal(config.settings.flush_denormal):
             loop = Loop(config, folder, data, hardware, group, show, observe, judge, warn)
@@ -121,12 +121,12 @@ def _claim(folder: RunFolder, new: bool, stack: contextlib.ExitStack, command: s
     import filelock
 
     if new and folder.status not in ("empty", "failed"):
-        return LabError(f"{folder.path}: holds a run already ({folder.status}); go on with: {command}")
+        return LabError(f"{folder.path}: contains a run already ({folder.status}); to resume: {command}")
     folder.path.mkdir(parents=True, exist_ok=True)
     try:
         stack.enter_context(filelock.FileLock(folder.path / ".lock", timeout=0))
     except filelock.Timeout:
-        return Busy(f"{folder.path}: another process works on this run")
+        return Busy(f"{folder.path}: another process is working on this run")
     for name in ("failure.txt", WANTED):
         (folder.path / name).unlink(missing_ok=True)
     return None
@@ -137,21 +137,21 @@ def _together(folder: RunFolder, group: Group, command: str) -> Iterator[None]:
     """If a process was killed, end the others with a message that says how to resume."""
     try:
         yield
-    except RuntimeError as error:  # Gloo's are plain ones
+    except RuntimeError as error:  # Gloo raises plain RuntimeErrors
         lost = type(error).__name__.startswith("Dist") or any(word in str(error) for word in BROKEN)
         if group.size == 1 or not lost:
             raise
-        raise LabError(f"{folder.path}: {LOST}. Go on with: {command}") from error
+        raise LabError(f"{folder.path}: {LOST}. To resume: {command}") from error
 
 
 @contextlib.contextmanager
 def _disk(folder: RunFolder, command: str) -> Iterator[None]:
-    """A full disk ends a run with a word about what is safe."""
+    """End a run on a full disk with a message that says what is safe."""
     try:
         yield
     except OSError as error:
         if error.errno not in FULL:
             raise
         raise LabError(
-            f"{folder.path}: {error.strerror}; the last good checkpoint is kept. Make room, then go on with: {command}"
+            f"{folder.path}: {error.strerror}; the last good checkpoint is kept. Make room, then resume: {command}"
         ) from error

@@ -1,4 +1,4 @@
-"""With what a run was made: versions, commit, machine."""
+"""Record what a run was made with: versions, commit, machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGES = ("torch", "numpy", "lightning-fabric", "joblib", "optuna", "scipy")
 
 
 def environment(device: torch.device, ranks: int) -> dict[str, Any]:
-    """All that may explain a difference between two runs of one config."""
+    """Return everything that may explain a difference between two runs of one config."""
     return {
         "mollifier": mollifier.__version__,
         "python": platform.python_version(),
@@ -46,7 +46,7 @@ def _version(name: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """Of the checkout that the code runs from, with a mark if it was changed since; None outside of one."""
+    """Return the commit of the checkout that the code runs from, marked if there are changes; None outside a checkout."""
     here = Path(__file__).parent
     try:
         found = _git(here, "rev-parse", "HEAD")

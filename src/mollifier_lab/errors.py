@@ -9,16 +9,16 @@ T = TypeVar("T")
 
 
 class LabError(Exception):
-    """Something the user can put right: what was given, what was expected, what to do."""
+    """Something that the user can correct: what was given, what was expected, what to do."""
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """The nearest known names, as the end of a message; empty if none is near.
+    """Return the nearest known names as the end of a message; empty if none is near.
 
     >>> did_you_mean("paritty", ["parity", "ptb"])
     " (did you mean 'parity'?)"
     """
-    import difflib  # here: what only an error needs
+    import difflib  # imported here, because only an error needs it
 
     near = difflib.get_close_matches(given, list(known), n=2, cutoff=0.5)
     return f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
@@ -37,8 +37,8 @@ def pick(kind: str, given: str, table: Mapping[str, T]) -> T:
 
 
 class Interrupted(LabError):
-    """The run was told to stop, and has saved."""
+    """The run was told to stop, and has saved a checkpoint."""
 
 
 class Busy(LabError):
-    """Another process works on this run."""
+    """Another process is working on this run."""

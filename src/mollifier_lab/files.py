@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writing, and checksums."""
+"""Files that are complete or absent: atomic writing, and checksums."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """A new empty file beside `path` to write into; it takes the name once the block ends well, and is gone otherwise.
+    """Yield a new empty file next to `path` to write into. It gets the name when the block ends without an error, and is removed otherwise.
 
     >>> folder = tempfile.TemporaryDirectory()
     >>> with atomic(Path(folder.name) / "a.txt") as part:
@@ -28,7 +28,7 @@ def atomic(path: Path) -> Iterator[Path]:
     try:
         yield part
         settle(part, path)
-    except OSError as error:  # a full disk: the system says it of a number, not of a name
+    except OSError as error:  # on a full disk the system names a file descriptor, not a path
         error.filename = error.filename or str(path)
         raise
     finally:
@@ -37,7 +37,7 @@ def atomic(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def leaving_nothing(path: Path, mere: frozenset[str], kept: type[Exception]) -> Iterator[None]:
-    """If an error ends the block, remove a folder that was made in it and holds mere preparations, and the empty folders above it.
+    """If an error ends the block, remove a folder that was created in it and contains only preparations, and the empty folders above it.
 
         >>> root = tempfile.TemporaryDirectory()
         >>> with contextlib.suppress(KeyError), leaving_nothing(Path(root.name) / "a" / "b", frozenset({"c"}), OSError):
@@ -49,8 +49,8 @@ def leaving_nothing(path: Path, mere: frozenset[str], kept: type[Exception]) -> 
 
     Args:
         path: The folder.
-        mere: Names of files that are nothing alone.
-        kept: An error of this kind says that the folder is another's.
+        mere: Names of files that are mere preparations.
+        kept: An error of this kind means that the folder belongs to another process, so it is kept.
     """
     new = [each for each in (path, *path.parents) if not each.exists()]
     try:
@@ -68,13 +68,13 @@ def leaving_nothing(path: Path, mere: frozenset[str], kept: type[Exception]) -> 
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """The file holds either what it held before or all of `data`, whatever happens meanwhile."""
+    """Write a file so that it contains either its old contents or all of `data`, whatever happens meanwhile."""
     with atomic(path) as part:
         part.write_bytes(data)
 
 
 def settle(part: Path, path: Path) -> None:
-    """Give a finished file its name, whole even if the machine crashes now."""
+    """Give a finished file its name, so that it is complete even after a crash of the machine."""
     with part.open("rb+") as file:
         os.fsync(file.fileno())
     part.chmod(0o666 & ~_umask())
@@ -82,19 +82,19 @@ def settle(part: Path, path: Path) -> None:
 
 
 def _umask() -> int:
-    """What the user lets others see; temporary files are made for the owner alone."""
+    """Return the permissions of the user's files; temporary files are created for the owner alone."""
     mask = os.umask(0)
     os.umask(mask)
     return mask
 
 
 def digest(path: Path, algorithm: str = "sha256") -> str:
-    """The checksum of a file of any size, read piece by piece."""
+    """Return the checksum of a file of any size, read in pieces."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 def matches(path: Path, checksum: str) -> bool:
-    """Whether the file has the checksum, given as ``algorithm:digest``."""
+    """Return whether the file has the checksum, given as ``algorithm:digest``."""
     algorithm, _, expected = checksum.partition(":")
     return digest(path, algorithm) == expected

@@ -18,28 +18,28 @@ from mollifier_lab.settings import KNOBS
 from mollifier_lab.settings.applies import NEEDS
 from mollifier_lab.variants import Variant, parse_changes, parse_variants as parse_variants
 
-# these do nothing where nothing is annealed, and are not refused there, since presets set them for all methods
+# without annealing these have no effect, but they are not refused, since presets set them for all methods
 ANNEALING = ("schedule", "horizon", "loss_average", "stop_at", "anneal_every")
-MANY = 10_000  # variants; more are a slip
+MANY = 10_000  # variants; more are probably a mistake
 
 
 def expand(variants: Sequence[Variant], grids: Sequence[str], task: str) -> list[Variant]:
-    """Each variant with all values of the grids, but for settings that it has of its own or that its method has no use for.
+    """Return each variant with all values of the grids, except for settings that it sets itself or that its method does not use.
 
     Args:
-        variants: What is compared.
-        grids: ``name=value,value,…``, one for each setting.
-        task: Its name.
+        variants: The variants that are compared.
+        grids: ``name=value,value,…``, one per setting.
+        task: The name of the task.
 
     Raises:
-        LabError: If a grid is not understood, or no variant has a use for it.
+        LabError: If a grid is not understood, or no variant uses it.
     """
     values = parse_grids(grids, task)
     idle = [name for name in values if not any(varies(each, name) for each in variants)]
     if idle:
         raise LabError(
-            f"--grid {', '.join(idle)}: none of {', '.join(map(str, variants))} has a use for it, or they all set it; "
-            "leave it out, or compare a method that has it"
+            f"--grid {', '.join(idle)}: none of {', '.join(map(str, variants))} uses it, or they all set it; "
+            "leave it out, or compare a method that uses it"
         )
     made = sum(math.prod(len(each) for name, each in values.items() if varies(variant, name)) for variant in variants)
     if made > MANY:
@@ -54,13 +54,13 @@ def expand(variants: Sequence[Variant], grids: Sequence[str], task: str) -> list
 
 
 def parse_grids(grids: Sequence[str], task: str) -> dict[str, list[Any]]:
-    """The values of each setting.
+    """Return the values of each setting.
 
     >>> parse_grids(["k=10,100"], "parity")
     {'k': [10.0, 100.0]}
 
     Raises:
-        LabError: If one is not understood, or there twice.
+        LabError: If a grid is not understood, or given twice.
     """
     found: dict[str, list[Any]] = {}
     for grid in grids:
@@ -71,17 +71,17 @@ def parse_grids(grids: Sequence[str], task: str) -> dict[str, list[Any]]:
         for word in words:
             for key, value in parse_changes([f"{name}={word}"], task).items():
                 if value in found.setdefault(key, []):
-                    raise LabError(f"--grid {grid}: {word.strip()} is there twice; expected each value once")
+                    raise LabError(f"--grid {grid}: {word.strip()} is given twice; expected each value once")
                 found[key].append(value)
     return found
 
 
 def varies(variant: Variant, name: str) -> bool:
-    """Would another value of a setting make another run?"""
+    """Return whether another value of a setting would make another run."""
     method = METHODS[variant.method]
     if name in variant.changes:
         return False
-    if method.apply is not None:  # only its author knows what it reads
+    if method.apply is not None:  # only its author knows which settings it reads
         return True
     if name in KNOBS:
         return name in method.knobs

@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 
 class Group:
-    """This process among them."""
+    """This process, as one of the processes of a run."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric, self.rank, self.size = fabric, fabric.global_rank, fabric.world_size
 
     @property
     def main(self) -> bool:
-        """Does this process write and print?"""
+        """Return whether this process writes and prints."""
         return self.rank == 0
 
     def agree(self, error: LabError | None) -> None:
-        """Raise the first process's error in all of them, so that none waits for the others."""
+        """Raise the first process's error in all processes, so that none waits for the others."""
         shared: LabError | None = error if self.size == 1 else self.fabric.broadcast(error)
         if shared is not None:
             raise shared
 
     def gather(self, mine: dict[str, Any]) -> list[dict[str, Any]]:
-        """One entry a process, in the order of the ranks."""
+        """Return one entry per process, in the order of the ranks."""
         if self.size == 1:
             return [mine]
         found: list[dict[str, Any]] = [{}] * self.size
@@ -39,7 +39,7 @@ class Group:
         return found
 
     def mean(self, value: Tensor) -> Tensor:
-        """Over all processes."""
+        """Return the mean over all processes."""
         if self.size > 1:
             torch.distributed.all_reduce(value)
         return value / self.size
@@ -53,7 +53,7 @@ class Group:
         return bool(value > 0)
 
     def part(self, batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """This process's part of a batch, on its device."""
+        """Return this process's part of a batch, on its device."""
         if self.size > 1:
             length = len(batch[0]) // self.size
             batch = tuple(each[self.rank * length : (self.rank + 1) * length] for each in batch)
@@ -63,7 +63,7 @@ class Group:
 
 
 class Converted(nn.Module):
-    """A network in the precision of the run, outside of Fabric's own wrapper: for evaluations of copies of it."""
+    """Return a network in the precision of the run, outside Fabric's own wrapper: for evaluations of copies of it."""
 
     def __init__(self, model: nn.Module, fabric: Fabric) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Converted(nn.Module):
         self._precision = fabric.strategy.precision
 
     def forward(self, *inputs: Any) -> Any:
-        """Converts as Fabric does."""
+        """Convert inputs and outputs as Fabric does."""
         with self._precision.forward_context():
             outputs = self.model(*self._precision.convert_input(inputs))
         return self._precision.convert_output(outputs)

@@ -17,31 +17,31 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-MOST = max(64, os.cpu_count() or 1)  # threads or processes: far more end in a crash of the system's, not in an error
+MOST = max(64, os.cpu_count() or 1)  # threads or processes: far more crash the system instead of raising an error
 
 GRACE = 5.0  # seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """Where and how a run computes. Under torchrun the processes are torchrun's; else Fabric starts them."""
+    """Where and how a run computes. Under torchrun, torchrun starts the processes; otherwise Fabric starts them."""
 
     accelerator: str = "auto"
-    """cpu, cuda, mps, …; auto takes what there is."""
+    """cpu, cuda, mps, …; auto takes what is available."""
     devices: int = 1
-    """Processes on this machine, one a device."""
+    """Processes on this machine, one per device."""
     nodes: int = 1
     """Machines."""
     strategy: str = "auto"
-    """How they work together: auto, ddp, …; as Fabric names them."""
+    """How the processes work together: auto, ddp, …, with Fabric's names."""
     precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true"] = "32-true"
-    """Of the numbers."""
+    """Precision of the numbers, with Fabric's names."""
     threads: int = 0
-    """Threads a process; 0: torch decides."""
+    """Threads per process; 0: torch decides."""
     tensorboard: bool = True
-    """Events for TensorBoard, if it is installed."""
+    """Write events for TensorBoard, if it is installed."""
     logger: str = ""
-    """Log to mlflow or wandb (offline), too, in the folder of each run; both: mlflow,wandb."""
+    """Also log to mlflow or wandb (offline), in the folder of each run; for both: mlflow,wandb."""
 
     def __post_init__(self) -> None:
         check_threads(self.threads)
@@ -50,7 +50,7 @@ class Hardware:
                 raise LabError(f"{name}={getattr(self, name)}: expected a whole number from 1 to {most}")
 
     def flags(self) -> list[str]:
-        """What must be said on the command line to get it again.
+        """Return the flags that describe the same hardware on the command line.
 
         >>> Hardware(devices=2, precision="64-true", tensorboard=False).flags()
         ['--devices', '2', '--precision', '64-true', '--no-tensorboard']
@@ -65,7 +65,7 @@ class Hardware:
         return words
 
     def fabric(self) -> Fabric:
-        """Fabric, not launched yet."""
+        """Return Fabric, not launched yet."""
         import torch
 
         Fabric = _import_fabric()  # noqa: N806
@@ -83,7 +83,7 @@ class Hardware:
             )
         except (ValueError, RuntimeError, TypeError, ImportError) as error:
             given = " ".join(self.flags()) or "this machine"
-            raise LabError(f"{given}: Fabric can not run like this: {error}") from error
+            raise LabError(f"{given}: Fabric cannot run with this: {error}") from error
 
 
 def check_threads(threads: int) -> None:
@@ -112,9 +112,9 @@ def resume_command(path: Path, data: Path | None, hardware: Hardware) -> str:
 
 
 def watch_ranks(message: str) -> None:
-    """Let the first process say a word before Fabric kills it, and all others, because one of them has died.
+    """Let the first process print a message before Fabric kills it, and all others, because one of them has died.
 
-    Fabric's own watcher does so in silence, and a process that waits for a dead one can not speak for itself.
+    Fabric's own watcher is silent, and a process that waits for a dead one cannot print anything itself.
     """
     for thread in threading.enumerate():
         if thread.name == "child-process-observer" and hasattr(thread, "_child_processes"):
@@ -122,7 +122,7 @@ def watch_ranks(message: str) -> None:
             children, watcher._sleep_period = watcher._child_processes, 1
 
             def end(children: Any = children) -> None:
-                time.sleep(GRACE)  # it may speak for itself meanwhile, and be gone
+                time.sleep(GRACE)  # it may print a message of its own meanwhile, and end
                 for child in children:
                     child.kill()
                 print(f"error: {message}", file=sys.stderr, flush=True)
@@ -132,7 +132,9 @@ def watch_ranks(message: str) -> None:
 
 
 def _import_fabric() -> type[Fabric]:
-    """Without torchmetrics: for a callback that nobody uses here Fabric imports it and, through it, transformers, which takes seconds."""
+    """Import Fabric without torchmetrics: it imports torchmetrics for a callback that is not used here, and with it transformers, which
+    takes seconds.
+    """
     unwanted = "torchmetrics" not in sys.modules
     if unwanted:
         sys.modules["torchmetrics"] = None  # type: ignore[assignment]

@@ -1,4 +1,6 @@
-"""What a run's numbers depend on apart from its config, written to environment.json, and which of it may change when the run is resumed."""
+"""Record what a run's numbers depend on apart from its config, in environment.json, and decide which of it may change when the run is
+resumed.
+"""
 
 from __future__ import annotations
 
@@ -11,33 +13,33 @@ from typing import Any
 import torch
 
 import mollifier
-from mollifier_lab.data.sums import Sums
+from mollifier_lab.data.checksums import Checksums
 from mollifier_lab.errors import LabError
 from mollifier_lab.imports import hashes
 from mollifier_lab.runs import ESSENTIAL, INCIDENTAL, Row
 from mollifier_lab.settings import RunConfig
 
 LOG = "resumptions.jsonl"
-# how to have the same again, in the order of `ESSENTIAL`
+# how to get the same again, in the order of `ESSENTIAL`
 HINTS = (
     "give --precision {there}",
-    "start as many processes as then: --devices, or torchrun",
+    "start the same number of processes: --devices, or torchrun",
     "give --accelerator {there}",
-    "they draw other noise; {kernels}",
-    "give the folder with the files of then: --data",
-    "give the code of then: --import FILE",
+    "they draw different noise; {kernels}",
+    "give the folder with the original files: --data",
+    "give the original code: --import FILE",
 )
 _KERNELS = {
-    "native": "the native ones need an install with its compiled library, and MOLLIFIER_KERNELS unset",
-    "eager": "these are no longer there: version 0.1 has them",
+    "native": "the native ones need an installation with the compiled library, and MOLLIFIER_KERNELS must not be set",
+    "eager": "these exist only in version 0.1",
     "reference": "set MOLLIFIER_KERNELS=off",
 }
 
 
-def identity(config: RunConfig, precision: str, ranks: int, device: str, data: Sums) -> Row:
-    """All that the numbers of a run depend on and that its config does not say.
+def identity(config: RunConfig, precision: str, ranks: int, device: str, data: Checksums) -> Row:
+    """Return everything that the numbers of a run depend on and that is not in its config.
 
-    >>> found = identity(RunConfig.make("parity", "plain"), "32-true", 1, "cpu", Sums())
+    >>> found = identity(RunConfig.make("parity", "plain"), "32-true", 1, "cpu", Checksums())
     >>> found["precision"], found["kernels"], found["data"]
     ('32-true', None, {})
     """
@@ -57,7 +59,7 @@ def identity(config: RunConfig, precision: str, ranks: int, device: str, data: S
 
 
 def recorded(environment: Row, annealed: bool) -> Row:
-    """Gather what a run of the version before, which wrote no identity, tells of it in its environment.json.
+    """Collect what environment.json says about a run of the previous version, which wrote no identity.
 
     >>> recorded({"torch": "2.9", "kernels": ["native: compiled"], "machine": {"threads": 1}}, annealed=True)
     {'torch': '2.9', 'threads': 1, 'kernels': 'native'}
@@ -71,13 +73,13 @@ def recorded(environment: Row, annealed: bool) -> Row:
 
 
 def compare(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path) -> list[str]:
-    """Compare a run as it was started with how it would go on; in words, what differs and may.
+    """Compare the identity of a run with the present one, and return the differences that are allowed, as text.
 
     >>> compare({"threads": 1}, {"threads": 2}, Path("run"))
     ['threads: 1 before, 2 now']
 
     Raises:
-        LabError: If something differs that makes it another run.
+        LabError: If a difference would make it a different run.
     """
     wrong = [
         f"{name}: {_show(there[name], here[name])} ({hint.format(there=there[name], kernels=_KERNELS.get(str(there[name]), ''))})"
@@ -86,7 +88,7 @@ def compare(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path) -> 
     ]
     if wrong:
         raise LabError(
-            f"{folder}: going on like this would give another run than the one that was started. {'; '.join(wrong)}. "
+            f"{folder}: resuming it like this would not continue the run that was started. {'; '.join(wrong)}. "
             "Nothing was changed"
         )
     return [f"{name}: {_show(there[name], here[name])}" for name in INCIDENTAL if name in there and there[name] != here[name]]  # fmt: skip

@@ -1,4 +1,5 @@
-"""Python code of the user that tasks and methods come from: loaded from a file or by a module's name, and known again by its hash. No torch here.
+"""Load the user's Python code that defines tasks and methods, from a file or by a module's name, and recognise it by its hash. No torch
+here.
 
 >>> import tempfile
 >>> path = Path(tempfile.mkdtemp()) / "my_words.py"
@@ -6,8 +7,8 @@
 >>> load(path, record=False).name, sys.modules["my_words"].answer
 ('my_words.py', 42)
 
-What a run needs is in its config.json, and is loaded again from there: but only what this user has named before (``--import``, or code that
-registered something), since a folder of runs from elsewhere must not start code by being looked at.
+A run records in its config.json the code that it needs, and loads it again from there. Only code that this user has named before (``--import``, or
+code that registered something) is loaded, because merely looking at a folder of runs from elsewhere must not run code.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ from types import ModuleType
 from typing import Any
 
 from mollifier_lab.errors import LabError
-from mollifier_lab.trusted import is_trusted, trust
+from mollifier_lab.trusted_code import is_trusted, trust
 
 GROUPS = ("mollifier.tasks", "mollifier.methods")
 OURS = "mollifier_lab."
-HOOK = "mollifier_register"  # called after the import, where there is a function of that name: for modules that should not register by themselves
-_LOADED: dict[str, Import] = {}  # by source: what this process has loaded
-_ASKED: dict[str, None] = {}  # the sources that configs made in this process record
+HOOK = "mollifier_register"  # called after the import, if there is a function of that name: for modules that should not register anything by themselves
+_LOADED: dict[str, Import] = {}  # by source: the code that this process has loaded
+_ASKED: dict[str, None] = {}  # the sources that are recorded in configs made in this process
 _LOADING: list[str] = []
 
 
 @dataclass(frozen=True)
 class Import:
-    """A piece of code. Two are equal if their bytes are, wherever they lie.
+    """A piece of code. Two pieces are equal if their bytes are, wherever they are stored.
 
     Attributes:
         source: The path of a file, or the name of a module.
-        sha256: Of the file; of a package, of all its Python files.
+        sha256: The hash of the file, or of all Python files of a package.
     """
 
     source: str = field(compare=False)
@@ -51,7 +52,7 @@ class Import:
 
     @property
     def name(self) -> str:
-        """The file's name, or the module's."""
+        """The name of the file or module."""
         return Path(self.source).name if is_file(self.source) else self.source
 
 
@@ -69,10 +70,10 @@ def load(source: str | Path, *, record: bool = True) -> Import:
 
     Args:
         source: A path that ends in ``.py``, or the name of a module.
-        record: Do configs that are made from now on name it, and may runs that name it load it unasked?
+        record: Whether configs that are made from now on name it, and runs that name it may load it without being told to.
 
     Raises:
-        LabError: If it is not there, or fails.
+        LabError: If it does not exist, or fails.
     """
     text = str(source)
     key = str(Path(text).expanduser().resolve()) if is_file(text) else text
@@ -83,7 +84,7 @@ def load(source: str | Path, *, record: bool = True) -> Import:
             getattr(module, HOOK, lambda: None)()
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # whatever the user's code raises
+        except BaseException as error:  # the user's code may raise anything
             raise LabError(f"--import {text}: {_reason(error, key)} (on {platform.node()})") from error
         finally:
             _LOADING.pop()
@@ -102,38 +103,39 @@ def note(found: Import) -> None:
 
 
 def note_origin(thing: Any) -> None:
-    """Record the code that a class or a function comes from, if it is in a file, or being loaded just now."""
+    """Record the code that defines a class or a function, if it is in a file or is being loaded now."""
     module = sys.modules.get(getattr(thing, "__module__", ""))
     path = getattr(module, "__file__", None)
     if _LOADING or module is None or path is None or module.__name__.startswith(OURS):
         return
-    packaged = module.__package__ and module.__name__ != "__main__"  # such a file can not be imported by its path
+    packaged = module.__package__ and module.__name__ != "__main__"  # such a file cannot be imported by its path
     key = module.__name__ if packaged else str(Path(path).resolve())
     if key not in _LOADED:
         note(Import(key, digest(module)))
 
 
 def forget(before: Sequence[Import]) -> None:
-    """Let configs record again what they did before."""
+    """Restore what configs recorded before."""
     _ASKED.clear()
     _ASKED.update(dict.fromkeys(each.source for each in before))
 
 
 def recorded() -> tuple[Import, ...]:
-    """What a config that is made now records."""
+    """Return what a config that is made now records."""
     return tuple(_LOADED[source] for source in _ASKED)
 
 
 def recall(wanted: Sequence[Import], *, trusted: bool = False, record: bool = False) -> None:
-    """Load what a config names. Code that has changed is loaded as it is now: `hashes` tells, and a run that is gone on with compares.
+    """Load the code that a config names. Code that has changed is loaded as it is now: `hashes` shows the change, and resuming a run checks
+    it.
 
     Args:
-        wanted: As the config has it.
-        trusted: The user has asked for this very code.
-        record: Do configs that are made from now on name it, too?
+        wanted: The code as the config names it.
+        trusted: Whether the user has asked for this code.
+        record: Whether configs that are made from now on name it as well.
 
     Raises:
-        LabError: If it is not there, fails, or was never named by this user.
+        LabError: If it does not exist, fails, or was never named by this user.
     """
     there = set(_LOADED.values())
     for each in wanted:
@@ -147,7 +149,7 @@ def recall(wanted: Sequence[Import], *, trusted: bool = False, record: bool = Fa
             _unload(each.source)
         if is_file(each.source) and not Path(each.source).is_file():
             raise LabError(
-                f"{each.source} is not there on {platform.node()}: this run was made with it; if it lies elsewhere now, give --import FILE"
+                f"{each.source} does not exist on {platform.node()}, and this run was made with it; if it is elsewhere now, give --import FILE"
             )
         if not (trusted or each.source.startswith(OURS) or is_trusted(each.source)):
             raise LabError(
@@ -158,7 +160,7 @@ def recall(wanted: Sequence[Import], *, trusted: bool = False, record: bool = Fa
 
 
 def hashes(wanted: Sequence[Import]) -> dict[str, str] | None:
-    """The hashes of the code that a config names, as it is loaded now; None if it names none."""
+    """Return the hashes of the code that a config names, as it is loaded now; None if it names none."""
     there = set(_LOADED.values())
     found: dict[str, str] = {}
     for each in wanted:
@@ -171,13 +173,13 @@ def refuse_others(wanted: Sequence[Import]) -> None:
     """Refuse code that differs from the code with which the run was requested.
 
     Raises:
-        LabError: If it is another.
+        LabError: If it differs.
     """
     here = hashes(wanted) or {}
     for each in wanted:
         if each.sha256 not in here.values():
             raise LabError(
-                f"{each.source} on {platform.node()} is not the file that this was started with: expected the same on all machines"
+                f"{each.source} on {platform.node()} is not the file that this was started with: expected the same file on all machines"
             )
 
 
@@ -194,27 +196,29 @@ def load_named(words: Iterable[str]) -> None:
 
 
 def entry_points() -> list[str]:
-    """The names of all entry points of installed packages."""
+    """Return the names of all entry points of installed packages."""
     return [point.name for group in GROUPS for point in metadata.entry_points(group=group)]
 
 
 def flags() -> list[str]:
-    """The words of a command line that load the same."""
+    """Return the words of a command line that load the same code."""
     return [word for each in recorded() if not each.source.startswith(OURS) for word in ("--import", each.source)]
 
 
 def not_while_loading(what: str) -> None:
-    """Refuse to start something while a file is being imported: every worker that imports the file would start it, too.
+    """Refuse to start something while a file is being imported: every worker that imports the file would start it as well.
 
     Raises:
         LabError: If a file is being imported.
     """
     if _LOADING:
-        raise LabError(f'{_LOADING[-1]} starts {what} while it is imported; put that under: if __name__ == "__main__":')
+        raise LabError(
+            f'{_LOADING[-1]} starts {what} while it is being imported; put that under: if __name__ == "__main__":'
+        )
 
 
 def digest(module: ModuleType) -> str:
-    """The hash of a module's source; of a package, of all Python files in it."""
+    """Return the hash of a module's source, or of all Python files of a package."""
     path = Path(str(module.__file__)).resolve()
     if path.name != "__init__.py":
         return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -231,7 +235,7 @@ def _unload(source: str) -> None:
 
 
 def _from_file(path: Path) -> ModuleType:
-    """Import a file under its own name, if that is free; it can import the files next to it."""
+    """Import a file under its own name, if that name is free. The file can import the files next to it."""
     if not path.is_file():
         raise LabError("there is no such file")
     name, folder = path.stem, str(path.parent)
@@ -259,4 +263,4 @@ def _reason(error: BaseException, key: str) -> str:
         return str(error)
     lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == key]
     where = f", line {lines[-1]}" if lines else ""
-    return f"it can not be imported{where} ({type(error).__name__}: {error})"
+    return f"it cannot be imported{where} ({type(error).__name__}: {error})"

@@ -1,6 +1,6 @@
-"""One run of many: what a worker does with it, in whatever process it is.
+"""One of many runs: what a worker does with it, in any process.
 
-A lock beside the folder holds others off while a run goes on; the system frees it when its holder ends, however it ends.
+A lock next to the folder keeps others out while a run is in progress. The system releases it when its holder ends, for whatever reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mollifier_lab.pruning import Judge, Pruning
 from mollifier_lab.runs import WANTED, RunFolder
 from mollifier_lab.settings import RunConfig
 
-_ONE = threading.Lock()  # torch has one random generator a process, and a Dask worker may have several threads
+_ONE = threading.Lock()  # torch has one random generator per process, and a Dask worker may have several threads
 
 
 Status = Literal["done", "found", "failed", "busy", "interrupted"]
@@ -32,23 +32,23 @@ Status = Literal["done", "found", "failed", "busy", "interrupted"]
 
 @dataclass(frozen=True)
 class Job:
-    """A run that is wanted, and its folder."""
+    """A run that is requested, and its folder."""
 
     config: RunConfig
     path: Path
 
     @property
     def lock(self) -> Path:
-        """Locked while the run is in progress; holds how often a pool has started it."""
+        """Locked while the run is in progress; contains how often a pool has started it."""
         return self.path.with_name(f".{self.path.name}.lock")
 
     @property
     def notes(self) -> Path:
-        """Where a run under way says how it goes, see `mollifier_lab.progress`."""
+        """The file in which a run in progress reports, see `mollifier_lab.progress`."""
         return self.path.with_name(f".{self.path.name}.progress")
 
     def starts(self, token: str) -> int:
-        """How often workers of that pool have started it without coming to an end."""
+        """Return how often workers of that pool have started it without finishing."""
         try:
             words = self.lock.read_text().split()
         except (OSError, ValueError):
@@ -58,13 +58,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a job.
+    """What happened to a job.
 
     Attributes:
         job: The job.
-        status: ``found``: it was done already. ``busy``: another process has it.
-        error: Why it failed, in a line.
-        curable: It failed for a reason that the user can put right.
+        status: ``found`` if it was done already, ``busy`` if another process is working on it.
+        error: Why it failed, in one line.
+        curable: Whether the user can remove the reason for the failure.
     """
 
     job: Job
@@ -77,7 +77,7 @@ Report = tuple[str, Status, str, bool]
 
 
 @dataclass(frozen=True)
-class Task:
+class JobRunner:
     """What a worker does with a job."""
 
     data: Path | None
@@ -90,7 +90,9 @@ class Task:
     logger: str = ""
 
     def far(self, config: str, path: str) -> Report:
-        """Do it in another process, which must load the code of the user's own first: hence text, not objects of classes that it has not got."""
+        """Do the job in another process. It receives text, not objects, because it must first load the user's own code that defines their
+        classes.
+        """
         try:
             job = Job(RunConfig.from_json(config, trusted=True), Path(path))
             refuse_others(job.config.imports)
@@ -101,7 +103,7 @@ class Task:
 
     def __call__(self, job: Job) -> Outcome:
         if not job.path.parent.is_dir():
-            return Outcome(job, "failed", f"{job.path.parent} is not there on {platform.node()}: expected a folder that all machines share")  # fmt: skip
+            return Outcome(job, "failed", f"{job.path.parent} does not exist on {platform.node()}: expected a folder that all machines share")  # fmt: skip
         with _ONE, _heeding() if self.owned else contextlib.nullcontext():
             try:
                 with filelock.FileLock(job.lock, timeout=-1 if self.wait else 0, poll_interval=0.5):
@@ -110,7 +112,7 @@ class Task:
                 return Outcome(job, "busy")
             except (Interrupted, KeyboardInterrupt):
                 return Outcome(job, "interrupted")
-            except OSError as error:  # of the lock, or of failure.txt: the folder can not be written
+            except OSError as error:  # from the lock or failure.txt: the folder cannot be written to
                 return Outcome(job, "failed", str(error) if error.filename else f"{job.path}: {error}", curable=True)
 
     def _locked(self, job: Job) -> Outcome:
@@ -122,7 +124,7 @@ class Task:
         starts = job.starts(self.token)
         if starts > 1:
             job.lock.write_text("")
-            return _failed(job, "the process died twice in this run: was it killed, or short of memory?", "")
+            return _failed(job, "the process died twice during this run: was it killed, or out of memory?", "")
         job.lock.write_text(f"{self.token} {starts + 1}")
         outcome = self._train(job, folder)
         job.lock.write_text("")
@@ -130,7 +132,7 @@ class Task:
 
     def _train(self, job: Job, folder: RunFolder) -> Outcome:
         try:
-            from mollifier_lab import engine  # torch: only where runs are made
+            from mollifier_lab import engine  # torch is imported only where runs are made
 
             hardware = engine.Hardware(threads=self.threads, logger=self.logger)
             quiet = contextlib.nullcontext() if self.show else notes_to(job.notes)
@@ -155,16 +157,16 @@ class Task:
 
 
 def different(folder: RunFolder, wanted: RunConfig) -> str:
-    """What makes the run in a folder another than the wanted one; empty if it is that one, or there is none."""
+    """Say how the run in a folder differs from the requested one; empty if it does not, or if there is none."""
     if not (folder.path / "config.json").exists():
         return ""
     there, here = (_facts(config) for config in (folder.config(), wanted))
-    found = [f"{name} is {there.get(name)!r} there, {here.get(name)!r} is wanted" for name in {**there, **here} if there.get(name) != here.get(name)]  # fmt: skip
-    return f"{folder.path} holds another run: {'; '.join(found)}" if found else ""
+    found = [f"{name} is {there.get(name)!r} there, {here.get(name)!r} is requested" for name in {**there, **here} if there.get(name) != here.get(name)]  # fmt: skip
+    return f"{folder.path} contains a different run: {'; '.join(found)}" if found else ""
 
 
 def _facts(config: RunConfig) -> dict[str, Any]:
-    """What the result depends on; a preset and a label are mere names."""
+    """Return what the result depends on, without the preset and the label, which are only names."""
     return {
         "task": config.task,
         "method": config.method,
@@ -178,7 +180,7 @@ def _facts(config: RunConfig) -> dict[str, Any]:
 def _failed(job: Job, line: str, trace: str, curable: bool = False) -> Outcome:
     text = f"{job.config.task}, {job.config.title}, seed {job.config.seed}, on {platform.node()}\n\n{job.config.to_json()}\n{trace or line}"
     folder = RunFolder(job.path)
-    if not (job.path / "config.json").exists():  # so that tables and pages can say whose failure it is
+    if not (job.path / "config.json").exists():  # so that tables and pages can say which run failed
         folder.write(WANTED, job.config.to_json())
     folder.write("failure.txt", text.rstrip() + "\n")
     return Outcome(job, "failed", line, curable)
@@ -186,7 +188,7 @@ def _failed(job: Job, line: str, trace: str, curable: bool = False) -> Outcome:
 
 @contextlib.contextmanager
 def _heeding() -> Iterator[None]:
-    """A worker that is told to stop before its run has begun, or while it waits, does so at once."""
+    """Stop a worker at once if its run has not begun, or while it waits."""
 
     def stop(number: int, frame: object) -> None:
         raise Interrupted("stopped before it began")

@@ -21,7 +21,7 @@ from mollifier_lab.files import write_atomically
 from mollifier_lab.runs import Row
 from mollifier_lab.settings import RunConfig
 
-# what the packages would tell their makers; a user who wants that says so in the environment
+# usage statistics that the packages would send to their makers; a user who wants that sets these variables
 SILENT = {"MLFLOW_DISABLE_TELEMETRY": "true", "WANDB_ERROR_REPORTING": "false"}
 
 
@@ -32,17 +32,17 @@ class Logger(Protocol):
         """One evaluation."""
 
     def close(self) -> None:
-        """The run has ended, or was stopped."""
+        """Handle the end, or the interruption, of a run."""
 
 
 def open_loggers(names: str, folder: Path, config: RunConfig) -> list[Logger]:
-    """The loggers of these names, with commas between them.
+    """Return the loggers with these names, which are separated by commas.
 
     >>> open_loggers("", Path("run"), RunConfig.make("parity", "plain"))
     []
 
     Raises:
-        LabError: If there is none of that name, or its package is not installed.
+        LabError: If there is no logger of that name, or its package is not installed.
     """
     found: list[Logger] = []
     for switch, value in SILENT.items():
@@ -51,19 +51,19 @@ def open_loggers(names: str, folder: Path, config: RunConfig) -> list[Logger]:
         try:
             with _quiet():
                 found.append(KINDS[name](importlib.import_module(name), folder, config))
-        except Exception as error:  # whatever a package of somebody else's may raise
+        except Exception as error:  # a foreign package may raise anything
             raise LabError(f"--logger {name}: {name} does not work here ({type(error).__name__}: {error})") from error
     return found
 
 
 def check(names: str) -> list[str]:
-    """The names, if there are such loggers and their packages are installed.
+    """Return the names, if such loggers exist and their packages are installed.
 
     >>> check("")
     []
 
     Raises:
-        LabError: If there is none of that name, or its package is not installed.
+        LabError: If there is no logger of that name, or its package is not installed.
     """
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     for name in wanted:
@@ -75,7 +75,7 @@ def check(names: str) -> list[str]:
 
 
 def numbers(row: Row) -> dict[str, float]:
-    """What of a row is a number, with the levels one by one.
+    """Return the numbers of a row, with one entry per level.
 
     >>> numbers({"update": 5, "train_loss": 0.5, "valid_loss": None, "levels": [0.25, 1.0]})
     {'train_loss': 0.5, 'level_1': 0.25, 'level_2': 1.0}
@@ -85,7 +85,9 @@ def numbers(row: Row) -> dict[str, float]:
 
 
 class Mlflow:
-    """A run of MLflow, in the folder ``mlflow`` of ours or where ``MLFLOW_TRACKING_URI`` says; a run that goes on goes on there, too."""
+    """A run of MLflow, in the folder ``mlflow`` of our run or where ``MLFLOW_TRACKING_URI`` says. A resumed run continues the same MLflow
+    run.
+    """
 
     def __init__(self, mlflow: Any, folder: Path, config: RunConfig) -> None:
         uri = os.environ.get("MLFLOW_TRACKING_URI") or (folder / "mlflow").resolve().as_uri()
@@ -111,13 +113,13 @@ class Mlflow:
                 self._client.log_metric(self._run, name, value, step=row["update"])
 
     def close(self) -> None:
-        """Tell that it has ended."""
+        """Report the end of the run."""
         with _quiet():
             self._client.set_terminated(self._run)
 
 
 class Wandb:
-    """A run of Weights & Biases in the folder ``wandb``; one that goes on has the same id, so that ``wandb sync`` puts the parts together."""
+    """A run of Weights & Biases in the folder ``wandb``. A resumed run has the same id, so that ``wandb sync`` joins the parts."""
 
     def __init__(self, wandb: Any, folder: Path, config: RunConfig) -> None:
         name = hashlib.sha256(f"{folder.resolve()}\n{config.to_json()}".encode()).hexdigest()[:16]
@@ -133,7 +135,7 @@ class Wandb:
             self._run.log(numbers(row), step=row["update"])
 
     def close(self) -> None:
-        """Write the rest."""
+        """Write what is left."""
         with _quiet():
             self._run.finish()
 
@@ -143,7 +145,7 @@ KINDS: dict[str, Any] = {"mlflow": Mlflow, "wandb": Wandb}
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Their warnings about their own future are nothing to the user of this command."""
+    """Silence the packages' deprecation warnings, which do not concern the user of this command."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

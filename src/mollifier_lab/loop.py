@@ -15,30 +15,30 @@ from torch import Tensor, nn
 
 import mollifier
 from mollifier_lab import checkpoint, seal, tasks
+from mollifier_lab.annealing_forecast import forecast
 from mollifier_lab.apply_method import apply_method, finish
-from mollifier_lab.data.sums import check_data
+from mollifier_lab.checkpoint_checks import check_state, load_optimizer
+from mollifier_lab.data.checksums import check_data
 from mollifier_lab.environment import environment
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.files import write_atomically
-from mollifier_lab.fits import check_state, load_optimizer
 from mollifier_lab.group import Converted, Group
 from mollifier_lab.hardware import Hardware, resume_command
 from mollifier_lab.identity import compare, identity, log_resumption, recorded
 from mollifier_lab.loggers import open_loggers
+from mollifier_lab.memory import check_memory
 from mollifier_lab.optimizers import make_optimizer
-from mollifier_lab.outlook import outlook
 from mollifier_lab.progress import Progress, telling
 from mollifier_lab.records import Records, finite
-from mollifier_lab.room import check_room
 from mollifier_lab.runs import Row, RunFolder
 from mollifier_lab.settings import RunConfig
 from mollifier_lab.signals import Stop
 
 Observe = Callable[[int, Tensor, list[float] | None], None]
 Judge = Callable[[int, float], bool]
-AGREE = 10  # several processes ask each other this seldom whether one of them was told to stop
-# A run has diverged when its mean training loss is so many times that of its first update (or 1, if that was less). All losses here start near
-# that of guessing; a mini-batch may be a thousand times as bad and the network recover, but at a million times its outputs have lost all scale.
+AGREE = 10  # updates between two checks of several processes whether one of them was told to stop
+# A run has diverged when its mean training loss exceeds this many times the loss of its first update (or 1, if that was less). All losses here start
+# near that of guessing. A network can recover from a batch that is a thousand times as bad; at a million times its outputs have lost all scale.
 ABSURD = 1e6
 SEALED = ("config.json", "environment.json", *seal.GROWING)
 PLAIN = (
@@ -55,7 +55,7 @@ PLAIN = (
 
 
 class Loop:
-    """A run in progress. Everything that changes is in a checkpoint: `PLAIN`, and the parts that have their own state_dict."""
+    """A run in progress. A checkpoint contains everything that changes: `PLAIN`, and the parts that have their own state_dict."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Loop:
         self.shown, self.warned = show and group.main, (show or warn) and group.main
         self.progress = Progress(title, self.update, self.total, self.shown, self.warned)
         for problem in problems if group.main else ():
-            self.progress.say(f"{problem}; going on from update {self.update}")
+            self.progress.say(f"{problem}; continuing from update {self.update}")
         if self.records is not None and lengths is None:
             self._seal()
 
@@ -111,7 +111,7 @@ class Loop:
         settings, seed = self.settings, self.config.seed
         sums = check_data(self.config.task, data, allow_other=self.config.other_data)
         self.identity = identity(self.config, precision, self.group.size, self.device.type, sums)
-        check_room(settings)
+        check_memory(settings)
         torch.manual_seed(seed)
         self.task = tasks.make(self.config, data)
         self.final = tuple(split for split in self.task.final if not (split == "test" and self.config.trial))
@@ -123,13 +123,13 @@ class Loop:
         optimizer = make_optimizer(settings, self.model)
         both: Any = self.group.fabric.setup(self.model, optimizer)
         wrapped, self.optimizer = both
-        # alone and in full precision Fabric's wrapper has nothing to do, and takes as long as a small layer
+        # alone and in full precision, Fabric's wrapper does nothing, but costs as much time as a small layer
         self.wrapped = self.model if self.group.size == 1 and precision == "32-true" else wrapped
         self.model.train()
         torch.manual_seed(seed + 7919 * (self.group.rank + 1))  # every process has noise of its own
 
     def run(self) -> Row:
-        """All that is left of it."""
+        """Run all updates that are left."""
         self._began = time.perf_counter() - self.seconds
         with Stop() as stop, self.progress:
             if self.update == 0:
@@ -140,7 +140,7 @@ class Loop:
                 if self._asked(stop):
                     self._save()
                     raise Interrupted(
-                        f"stopped at update {self.update} of {self.total}, saved; go on with: {self.resume_command}"
+                        f"stopped at update {self.update} of {self.total}, saved; to resume: {self.resume_command}"
                     )
             if self.divergence is not None and self.shown:
                 self.progress.say(f"diverged: {self.divergence}")
@@ -180,12 +180,12 @@ class Loop:
         """Warn if annealing cannot end in time: at once, or when the first loss is known."""
         if self.annealer is None or not self.warned:
             return
-        text = outlook(self.annealer, self.total, v)
-        if text and (v is None or not outlook(self.annealer, self.total, None)):
+        text = forecast(self.annealer, self.total, v)
+        if text and (v is None or not forecast(self.annealer, self.total, None)):
             self.progress.say(f"warning: {text}")
 
     def _rest(self) -> None:
-        """After annealing nothing trains what was added: without gradients it costs no time. Several processes must agree on gradients."""
+        """Stop gradients of the added parameters after annealing: nothing trains them any more. Several processes must agree on gradients."""
         if self.annealer is not None and not any(self.annealer.levels) and self.group.size == 1:
             for parameter in mollifier.added_parameters(self.model):
                 parameter.requires_grad_(False).grad = None
@@ -200,13 +200,13 @@ class Loop:
         return stop.asked if self.group.size == 1 else self.update % AGREE == 0 and self.group.any(stop.asked)
 
     def _mean_loss(self) -> float:
-        """Of the updates since the last evaluation, over all processes."""
+        """Return the mean loss of the updates since the last evaluation, over all processes."""
         mean = self.group.mean(self.loss_sum / max(self.loss_count, 1))
         self.loss_sum, self.loss_count = torch.zeros_like(self.loss_sum), 0
         return float(mean)
 
     def _measure(self, model: nn.Module, splits: tuple[str, ...]) -> Row:
-        """Metrics of a model as it is; torch's generator is left as it was."""
+        """Return the metrics of a model as it is. The state of torch's generator is restored."""
         model = Converted(model, self.group.fabric)
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []), torch.no_grad():
             torch.manual_seed(self.config.seed)
@@ -222,13 +222,15 @@ class Loop:
             row |= {"train_loss": finite(loss), "lr": self.lr}
             self.divergence = describe_divergence(loss, self.first_loss, self.update)
         if self.annealer is not None:
-            row["levels"] = [float(f"{level:.4g}") for level in self.annealer.levels]  # all that a curve shows of them
+            row["levels"] = [
+                float(f"{level:.4g}") for level in self.annealer.levels
+            ]  # more digits than a curve can show
             row["loss_average"] = finite(self.annealer.loss_average)
         self.progress.busy("evaluating")
         row |= self._measure(self.model, self.task.splits)
         if self.settings.v == "valid":
             found = row["valid_loss"]
-            self.valid_loss = math.nan if found is None else found  # the annealer leaves it out
+            self.valid_loss = math.nan if found is None else found  # the annealer ignores it
         curve = self.settings.curve
         if loss is not None and row[curve] is not None and row[curve] < self.best.get(curve, float("inf")):
             self.best = {"update": self.update, curve: row[curve]}
@@ -273,16 +275,18 @@ class Loop:
         checkpoint.save(self.folder.path / "checkpoints", self.update, state, self._announce)
 
     def _announce(self, name: str) -> None:
-        """Seal what is written so far, with the name of a checkpoint before it is there: one that a kill leaves behind is known, too."""
+        """Seal what has been written so far. The seal names the checkpoint before it exists, so that one that a kill leaves behind is known
+        as well.
+        """
         self.saved = [*self.saved, name][-1 - checkpoint.KEEP :]
         self._seal()
 
     def _seal(self, **more: tuple[int, str]) -> None:
-        """Checksums of all that is written so far."""
+        """Return checksums of everything that has been written so far."""
         seal.write(self.folder.path, {**seal.sums(self.folder.path, SEALED), **more}, self.saved)
 
     def _restore(self) -> tuple[list[int] | None, list[str]]:
-        """Go on from the last good checkpoint, or begin; the lengths of the records, and what was wrong with newer checkpoints."""
+        """Continue from the last good checkpoint, or begin. Return the lengths of the records, and what was wrong with newer checkpoints."""
         path, main = self.folder.path, self.group.main
         self.saved = seal.checkpoints(path)
         saved = checkpoint.load(path / "checkpoints", self.config.to_json(), self._take_over, self.saved)
@@ -298,13 +302,13 @@ class Loop:
         if self.finished_at is not None:
             self._rest()
         problems, lengths = list(saved.problems), list(saved.state["lengths"])
-        if damaged := seal.check_rows(path, saved.state.get("sums", {})):  # of the clock: no part of the result
+        if damaged := seal.check_rows(path, saved.state.get("sums", {})):  # the clock is no part of the result
             lengths[1] = 0
-            problems.append(f"{path}: {seal.describe(damaged)}; its times so far are lost")
+            problems.append(f"{path}: {seal.describe(damaged)}; its times up to now are lost")
         problems += [f"{path}: {each}; the last digits may differ from an uninterrupted run" for each in self.differs]
         if main:
             log_resumption(path, saved.update, self.differs, self.identity)
-            # the rows are cut next: the seal must not promise more than will be left
+            # the rows are cut next: the seal must not promise more than remains
             if (path / seal.NAME).exists():
                 cut = dict(zip(seal.GROWING, lengths, strict=True))
                 seal.write(path, seal.sums(path, SEALED, cut), self.saved)
@@ -312,18 +316,20 @@ class Loop:
         return lengths, problems
 
     def _take_over(self, saved: checkpoint.Checkpoint) -> None:
-        """All that a checkpoint holds. A `LabError` tells why the run can not go on like this, any other that the checkpoint is none of this run."""
+        """Restore a checkpoint. A `LabError` means that the run cannot be resumed like this, any other error that the checkpoint does not
+        belong to this run.
+        """
         state, path = saved.state, self.folder.path
         seal.refuse(path, ("config.json", "environment.json"))
         before = state.get("identity")
-        if before is None:  # a run of the version before
+        if before is None:  # a run of the previous version
             before = recorded(self.folder.json("environment.json"), self.annealer is not None)
             if len(state["ranks"]) != self.group.size:
                 raise LabError(
-                    f"{saved.path}: of {len(state['ranks'])} processes, these are {self.group.size}; resume it with as many"
+                    f"{saved.path}: made by {len(state['ranks'])} processes, but now there are {self.group.size}; resume it with the same number"
                 )
         elif before != self.folder.json("environment.json").get("identity"):
-            raise ValueError("made under other conditions than the run was started with")
+            raise ValueError("made under conditions that differ from those that the run was started with")
         self.differs = compare(before, self.identity, path)
         check_state(state, saved.update, self.model)
         damaged = seal.check_rows(path, state.get("sums", {}))
@@ -343,7 +349,7 @@ class Loop:
             torch.cuda.set_rng_state(mine["cuda"], self.device)
 
     def _end(self) -> Row:
-        """The plain network's metrics, its weights, and, last of all, the result."""
+        """Write the plain network's metrics, its weights and, last of all, the result."""
         annealing: dict[str, Any] | None = None
         if self.annealer is not None:
             annealing = {
@@ -390,7 +396,7 @@ class Loop:
 
 
 def describe_divergence(loss: float, first: float, update: int) -> str | None:
-    """Why a mean training loss means that the run has diverged; None if it does not.
+    """Say why a mean training loss means that the run has diverged; None if it does not.
 
     >>> describe_divergence(1e29, first=6.2, update=100)
     'training loss 1e+29 at update 100, more than 1e+06 times the first (6.2)'

@@ -1,4 +1,4 @@
-"""What is compared: each method as a choice of architecture and of what is mollified. No torch here: `mollifier methods` is instant.
+"""The methods that are compared: each is an architecture and a choice of what is mollified. No torch here: `mollifier methods` is instant.
 
 >>> METHODS["mollified-residual"].architecture
 'residual'
@@ -26,18 +26,18 @@ class Method:
     """One way to train a task's network.
 
     Attributes:
-        name: As the command takes it.
-        title: As tables and plots show it.
+        name: The name on the command line.
+        title: The name in tables and plots.
         summary: One sentence.
-        architecture: The network that is built.
-        tasks: Where it applies.
+        architecture: The architecture of the network.
+        tasks: The tasks to which it applies.
         mollify: Keywords of `mollifier.mollify`, or None: not mollified. ``recurrent`` holds keywords of `RecurrentOptions`.
-        weight_noise: Gaussian noise on the weights, annealed: Monte-Carlo mollification (appendix A).
-        per_sample: Stochastic depth drops a layer for each sample, not for the batch.
+        weight_noise: Whether annealed Gaussian noise is added to the weights: Monte-Carlo mollification (appendix A).
+        per_sample: Whether stochastic depth drops layers for each sample, not for the whole batch.
         knobs: Settings beyond the learning rate that this method has, and that a search varies.
-        apply: A method of the user's own: ``apply(model, settings, example)`` changes the model in place, and returns its annealer or None.
-        undo: Takes away again what ``apply`` did, beside what `mollifier.restore` takes away.
-        anneals: Does ``apply`` return an annealer?
+        apply: The function of a user's method: ``apply(model, settings, example)`` changes the model in place, and returns its annealer or None.
+        undo: Removes what ``apply`` added, apart from what `mollifier.restore` removes.
+        anneals: Whether ``apply`` returns an annealer.
     """
 
     name: str
@@ -55,11 +55,12 @@ class Method:
 
     @property
     def annealed(self) -> bool:
-        """Does an annealer drive it?"""
+        """Whether an annealer drives it."""
         return self.mollify is not None or self.weight_noise or self.anneals
 
     def has(self, part: str, recurrent: bool) -> bool:
-        """Does it mollify that part of a network: ``"copy"``, ``"activations"`` or ``"gates"``? ``recurrent``: has the network such layers?
+        """Return whether it mollifies a part of a network: ``"copy"``, ``"activations"`` or ``"gates"``. ``recurrent`` says whether the
+        network has recurrent layers.
 
         >>> METHODS["gates"].has("gates", recurrent=True), METHODS["gates"].has("copy", recurrent=True)
         (True, False)
@@ -80,26 +81,26 @@ class Method:
 _ALL = (
     Method("plain", "plain", "The network itself."),
     Method("residual", "residual", "A connection around each layer.", "residual", STACKS),
-    Method("batch-norm", "batch norm", "Batch normalisation alone: what of residual + batch norm it explains.", "batch-norm",
+    Method("batch-norm", "batch norm", "Batch normalisation alone: shows how much of residual + batch norm it explains.", "batch-norm",
            (*MLPS, "characters")),
     Method("residual-bn", "residual + batch norm", "A connection around each batch-normalised layer.", "residual-bn",
            (*MLPS, "characters")),
     Method("highway", "highway", "A learned gate between each layer and its input.", "highway", (*MLPS, "characters")),
-    Method("stochastic-depth", "stochastic depth", "Residual layers dropped at random, one draw a batch (Huang et al.).",
+    Method("stochastic-depth", "stochastic depth", "Residual layers dropped at random, one draw per batch (Huang et al.).",
            "stochastic-depth", STACKS, knobs=("survival",)),
-    Method("stochastic-depth-sample", "stochastic depth, by sample", "Residual layers dropped at random, one draw a sample.",
+    Method("stochastic-depth-sample", "stochastic depth, per sample", "Residual layers dropped at random, one draw per sample.",
            "stochastic-depth", STACKS, per_sample=True, knobs=("survival",)),
     Method("dropout", "dropout", "Units dropped at random.", "dropout", STACKS, knobs=("dropout",)),
     Method("weight-noise", "weight noise", "Annealed Gaussian noise on the weights: Monte-Carlo mollification.",
            weight_noise=True, knobs=("weight_std", "k")),
-    Method("noisy-activation", "noisy activation only", "Activations pushed toward their tangents; no copy.",
+    Method("noisy-activation", "noisy activation only", "Activations are pushed toward their tangents; there is no copy.",
            mollify={"blocks": None, "recurrent": {"gates": False, "copy": False}}, knobs=("k", "c")),
-    Method("copy", "copy only", "Units copy the unit below; activations as they are.",
+    Method("copy", "copy only", "Units copy the unit below; activations are not changed.",
            mollify={"activations": False, "recurrent": {"gates": False, "activations": False}}, knobs=("k",)),
-    Method("gates", "gates only", "Gates held at their targets; neither noise nor copy.", tasks=RECURRENT,
+    Method("gates", "gates only", "Gates are held at their targets; there is neither noise nor copy.", tasks=RECURRENT,
            mollify={"activations": False, "blocks": None, "recurrent": {"activations": False, "copy": False}}, knobs=("k",)),
     Method("mollified", "mollified", "The paper's method.", mollify={}, knobs=("k", "c")),
-    Method("paper-lstm", "mollified, LSTM as in the paper", "Gates and activations of the LSTM, as section 3.2 has them; no copy past it.",
+    Method("paper-lstm", "mollified, LSTM as in the paper", "Mollifies gates and activations of the LSTM, as in section 3.2; there is no copy past it.",
            tasks=RECURRENT, mollify={"recurrent": {"copy": False}}, knobs=("k", "c")),
     Method("mollified-residual", "mollified + residual", "The paper's method on the residual network.", "residual", STACKS,
            mollify={}, knobs=("k", "c")),
@@ -109,17 +110,18 @@ _ALL = (
            mollify={"train_noise": "expected"}, knobs=("k", "c")),
 )  # fmt: skip
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}
-# the tasks of users: the architectures that each can build, and whether it has recurrent layers
+# tasks of users: the architectures that each can build, and whether it has recurrent layers
 OPEN: dict[str, tuple[tuple[str, ...], bool]] = {}
 
 
 def applicable(task: str) -> list[Method]:
-    """The methods that apply to a task."""
+    """Return the methods that apply to a task."""
     return [method for method in METHODS.values() if applies(method, task)]
 
 
 def applies(method: Method, task: str) -> bool:
-    """Does a method apply to a task? To a user's, if the task can build the network, and the method is not for recurrent ones alone.
+    """Return whether a method applies to a task. It applies to a user's task if the task can build its network, and has recurrent layers if
+    it needs them.
 
     >>> applies(METHODS["gates"], "parity")
     False
@@ -132,7 +134,7 @@ def applies(method: Method, task: str) -> bool:
 
 
 def method_for(name: str, task: str) -> Method:
-    """A method by its name, if it applies to the task.
+    """Return a method by its name, if it applies to the task.
 
     Raises:
         LabError: If there is none of that name, or it does not apply.

@@ -1,4 +1,4 @@
-"""Tags and notes of a run or a study: for people, no part of any result. No torch here.
+"""Read and write tags and notes of a run or a study. They are for people, and no result depends on them. No torch here.
 
 >>> import tempfile
 >>> folder = Path(tempfile.mkdtemp())
@@ -22,7 +22,7 @@ NAME = "notes.json"
 
 @dataclass(frozen=True)
 class Notes:
-    """What people say of a folder."""
+    """The tags and notes of a folder."""
 
     tags: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Notes:
 
 
 def read(folder: Path) -> Notes:
-    """Read those of a folder; none where there are none.
+    """Read the tags and notes of a folder, if there are any.
 
     Raises:
         LabError: If the file is not understood.
@@ -44,13 +44,13 @@ def read(folder: Path) -> Notes:
     except FileNotFoundError:
         return Notes()
     except (KeyError, TypeError, OSError) as error:
-        raise LabError(f"{path}: not understood ({error!r}); remove it, or put it right") from None
+        raise LabError(f"{path}: not understood ({error!r}); remove it, or correct it") from None
     except LabError as error:
-        raise LabError(f"{error}; remove it, or put it right") from None
+        raise LabError(f"{error}; remove it, or correct it") from None
 
 
 def add(folder: Path, tags: str = "", text: str = "") -> None:
-    """Add tags, with commas between them, and a note; a tag that is there already is not there twice."""
+    """Add tags, separated by commas, and a note. A tag that exists already is not added again."""
     new = Notes(tuple(tag.strip() for tag in tags.split(",") if tag.strip()), (text.strip(),) if text.strip() else ())
     if new != Notes():
         write_atomically(folder / NAME, (json.dumps(asdict(read(folder) + new), indent=2) + "\n").encode())

@@ -12,7 +12,7 @@ from mollifier_lab.settings import Settings
 
 
 def make_optimizer(settings: Settings, model: nn.Module) -> torch.optim.Optimizer:
-    """The optimiser that the settings name, of a model that the method has been applied to.
+    """Return the optimiser that the settings name, for a model that the method has been applied to.
 
     >>> from mollifier_lab.settings import settings_for
     >>> make_optimizer(settings_for("mnist"), nn.Linear(1, 1)).__class__.__name__
@@ -20,9 +20,9 @@ def make_optimizer(settings: Settings, model: nn.Module) -> torch.optim.Optimize
     """
     lr, momentum, decay = settings.lr, settings.momentum, settings.weight_decay
     groups = parameter_groups(model, decay)
-    # One pass over each tensor: on the CPU, Adam updates 72 layers of 100 units in a quarter of the time, SGD the parity network in a third.
-    # Weights that lie column by column (SparseInputLinear) are copied first, which takes longer than it saves. Not on accelerators, where
-    # Fabric cannot clip gradients in half precision beside it.
+    # The fused form updates each tensor in one pass: on the CPU, Adam updates 72 layers of 100 units in a quarter of the time, and SGD the parity
+    # network in a third. Weights that are stored column by column (SparseInputLinear) would be copied first, which costs more than it saves.
+    # On accelerators it is not used, because Fabric cannot clip gradients in half precision with it.
     fused = all(each.device.type == "cpu" and each.is_contiguous() for each in model.parameters())
     if settings.optimizer == "adam":
         return torch.optim.Adam(groups, lr, weight_decay=decay, fused=fused)
@@ -33,9 +33,9 @@ def make_optimizer(settings: Settings, model: nn.Module) -> torch.optim.Optimize
 
 
 def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:
-    """The network's own parameters, which decay, and those that mollification adds (the a, projections), which do not.
+    """Return the network's own parameters, which decay, and those that mollification adds (the a, projections), which do not.
 
-    A decaying a would take the noise away, beside the schedule, and the plain network has no such parameter to compare with.
+    A decaying a would reduce the noise independently of the schedule, and the plain network has no such parameter.
 
     >>> model = mollifier.mollify(nn.Sequential(nn.Linear(2, 2), nn.Sigmoid(), nn.Linear(2, 1)))
     >>> [(len(group["params"]), group.get("weight_decay")) for group in parameter_groups(model, 1e-4)]

@@ -1,4 +1,4 @@
-"""How a study goes while it runs: a bar for all of it with the time that is left, and a line for each run under way."""
+"""Show the progress of a study: a bar for all of it with the remaining time, and a line for each active run."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from mollifier_lab.job import Job, Outcome
 from mollifier_lab.progress import make_bar, show_left, show_rate, title_room
-from mollifier_lab.texts import cut
+from mollifier_lab.shortening import shorten_middle
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-EVERY = 0.5  # seconds between two drawings
-START = 3.0  # seconds of a run that tell nothing of the others
+EVERY = 0.5  # seconds between two updates of the screen
+START = 3.0  # seconds after which a run tells something about the others
 
 
 @dataclass
 class Pace:
-    """When a study will be over, from what its runs have taken so far.
+    """Estimate when a study will be over, from what its runs have taken so far.
 
     >>> pace = Pace(workers=2)
     >>> pace.ended("plain", 10.0)
@@ -33,23 +33,23 @@ class Pace:
     20.0
 
     Attributes:
-        workers: Runs at a time.
-        seconds: What runs have taken, by variant.
+        workers: Number of runs at a time.
+        seconds: The times that runs have taken, by variant.
     """
 
     workers: int
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def ended(self, variant: str, seconds: float) -> None:
-        """Take note of a run that is over."""
+        """Record a run that has ended."""
         self.seconds[variant].append(seconds)
 
     def left(self, running: dict[str, list[tuple[float, float]]], waiting: Iterable[str]) -> float | None:
-        """Seconds until all is done; None while nothing is known.
+        """Return the seconds until all is done; None while nothing is known.
 
         Args:
-            running: Seconds so far and seconds left of the runs under way, by variant.
-            waiting: The variants of the runs that have not begun, one for each.
+            running: Elapsed and remaining seconds of the active runs, by variant.
+            waiting: The variants of the runs that have not begun, one entry per run.
         """
         known = {variant: fmean(each) for variant, each in self.seconds.items()}
         for variant, each in running.items():
@@ -64,13 +64,13 @@ class Pace:
 
 
 class Overview:
-    """A bar for the study, and below it a line for each run that is under way; use it as a context.
+    """Show a bar for the study, and below it a line for each active run; use it as a context.
 
     Args:
-        console: Where it is drawn.
-        jobs: The runs that are not done.
-        done: How many others there are.
-        workers: Runs at a time.
+        console: The console to draw on.
+        jobs: The runs that are not done yet.
+        done: How many other runs there are.
+        workers: Number of runs at a time.
     """
 
     def __init__(self, console: Console, jobs: Sequence[Job], done: int, workers: int) -> None:
@@ -101,19 +101,19 @@ class Overview:
             self.look()
 
     def ended(self, outcome: Outcome) -> None:
-        """Take note of a run that is over."""
+        """Record a run that has ended."""
         path = outcome.job.path
         with self._lock:
             self._jobs.pop(path, None)
             self._done, self._ended = self._done + 1, True
             now = time.perf_counter()
-            began = self._first.pop(path, (self._last, 0))[0]  # one at a time: when the one before ended
+            began = self._first.pop(path, (self._last, 0))[0]  # one at a time: when the previous run ended
             if outcome.status == "done":
                 self.pace.ended(str(path.parent), now - began)
             self._last = now
 
     def left(self) -> float | None:
-        """Seconds until the study is over, if that can be told."""
+        """Return the seconds until the study is over, if they can be estimated."""
         running: dict[str, list[tuple[float, float]]] = defaultdict(list)
         with self._lock:
             told = {path: (spent, left) for path, (_, spent, left, _) in self.under_way().items() if left is not None}
@@ -123,7 +123,7 @@ class Overview:
         return self.pace.left(running, waiting)
 
     def under_way(self) -> dict[Path, tuple[dict[str, Any], float, float | None, str]]:
-        """The runs that write how they go: their note, seconds so far, seconds left, and what they are busy with."""
+        """Return the runs that report their progress: their note, elapsed seconds, remaining seconds, and what they are doing."""
         found = {}
         now = time.perf_counter()
         for path, job in list(self._jobs.items()):
@@ -137,7 +137,7 @@ class Overview:
         return found
 
     def look(self) -> None:
-        """Bring the lines up to date, and draw them."""
+        """Update the lines, and draw them."""
         with self._lock:
             self._update()
             self._bar.refresh()
@@ -149,7 +149,7 @@ class Overview:
         for path, (note, _, left, phase) in running.items():
             config = self._jobs[path].config
             if path not in self._rows:
-                title = cut(f"  {config.title}, seed {config.seed}", title_room(self._bar.console))
+                title = shorten_middle(f"  {config.title}, seed {config.seed}", title_room(self._bar.console))
                 self._rows[path] = self._bar.add_task(title, count="", rate="", left="")
             self._bar.update(
                 self._rows[path], total=note["total"] or None, completed=note["update"], count=f"{note['update']}/{note['total']}",
@@ -163,12 +163,12 @@ class Overview:
 
 
 def read_note(job: Job, began: float) -> dict[str, Any] | None:
-    """What a run under way has written last; None if it has not begun, or wrote it before that time."""
+    """Return what an active run has written last; None if it has not begun, or wrote it before that time."""
     try:
-        if job.notes.stat().st_mtime < began:  # of a study that was killed
+        if job.notes.stat().st_mtime < began:  # left by a study that was killed
             return None
         note = json.loads(job.notes.read_text())
         numbers = {"update": int(note["update"]), "total": int(note["total"]), "rate": float(note["rate"])}
         return numbers | {"phase": str(note["phase"])}
-    except (OSError, ValueError, KeyError, TypeError):  # not there, or half written
+    except (OSError, ValueError, KeyError, TypeError):  # does not exist, or is half written
         return None

@@ -1,4 +1,4 @@
-"""Methods compared on any model, from Python: `mollifier_lab.compare`.
+"""Compare methods on any model, from Python: `mollifier_lab.compare`.
 
 >>> import tempfile
 >>> import torch
@@ -41,14 +41,14 @@ AGAIN = "call mollifier_lab.compare again, with the same arguments"
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came out; as a string, the table.
+    """The result of a comparison; as a string, the table.
 
     Attributes:
-        rows: The table: a row for each method, with intervals.
-        page: The report to look at.
-        folder: Where everything is.
+        rows: The table: one row per method, with intervals.
+        page: The path of the report.
+        folder: The folder with everything.
         runs: The runs, method by method.
-        notes: A sentence for each run that failed or can not be believed.
+        notes: One sentence per run that failed or cannot be trusted.
     """
 
     rows: tuple[TableRow, ...]
@@ -58,10 +58,10 @@ class Comparison:
     notes: tuple[str, ...]
 
     def state_dict(self, method: str, seed: int = 0) -> dict[str, Tensor]:
-        """The weights of the plain network at the end of a run.
+        """Return the weights of the plain network at the end of a run.
 
         Raises:
-            LabError: If there is no such run, or it is not done.
+            LabError: If there is no such run, or it is not done yet.
         """
         from safetensors.torch import load
 
@@ -70,7 +70,7 @@ class Comparison:
             config = run.config()
             if f"{config.method}, seed {config.seed}" == wanted and run.status == "done":
                 return load((run.path / "model.safetensors").read_bytes())
-        raise LabError(f"{wanted}: no run of this is done; there are {', '.join(str(run.path) for run in self.runs)}")
+        raise LabError(f"{wanted}: no such run is done; there are {', '.join(str(run.path) for run in self.runs)}")
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -97,28 +97,28 @@ def compare(
 ) -> Comparison:
     """Train a model with several methods over several seeds, and compare them. Called again, it continues where it stopped.
 
-    All methods get the same data, initial weights, order of the data and number of updates, seed by seed. What is reported is the plain
-    network at the end, on the test set. Runs are made one after the other, in this process; for several at a time write a task
+    For each seed, all methods get the same data in the same order, the same initial weights and the same number of updates. The report shows the
+    plain network at the end, on the test set. Runs are made one after the other, in this process; to make several at a time, write a task
     (docs/own-tasks.md).
 
     Args:
         make_model: Returns the plain network, with new weights from torch's generator.
-        make_data: Returns ``(train, valid)`` or ``(train, valid, test)``, each a tuple of inputs and targets, of tensors; a dict works, too.
-            Without test data the validation data are tested on. What it draws from torch's generator differs from seed to seed.
-        methods: As `mollifier compare --methods`: ``"mollified:k=10"`` has settings of its own. Those that need another network do not apply.
-        loss: Of outputs and targets; by default cross-entropy for targets of whole numbers, the mean squared error for others.
-        seeds: How many, or which.
+        make_data: Returns ``(train, valid)`` or ``(train, valid, test)``, each a tuple of tensors, inputs and targets; a dict works as well.
+            Without test data, the validation data is used for the test. What it draws from torch's generator differs from seed to seed.
+        methods: The same as for `mollifier compare --methods`; ``"mollified:k=10"`` has settings of its own. Methods that need another network do not apply.
+        loss: A function of outputs and targets. The default is cross-entropy for integer targets and the mean squared error for others.
+        seeds: The number of seeds, or a list of seeds.
         out: The folder; ``runs/compare/`` and the name of ``make_model`` by default.
-        threads: Of torch; 0: as many as it takes.
-        show: Show how it goes?
-        **settings: Of all runs: ``lr``, ``optimizer``, ``batch``, ``epochs`` (20 by default), ``updates``, ``k``, … as `mollifier_lab.Settings`.
+        threads: The number of torch's threads; 0: torch decides.
+        show: Whether to show the progress.
+        **settings: Settings of all runs: ``lr``, ``optimizer``, ``batch``, ``epochs`` (20 by default), ``updates``, ``k``, … as `mollifier_lab.Settings`.
 
     Returns:
-        The table, where the page is, and the weights.
+        The table, the path of the page, and the weights.
 
     Raises:
-        LabError: If something is not understood, or the folder holds another comparison: of another model, data or settings.
-        Interrupted: After Ctrl-C; what was done is kept.
+        LabError: If something is not understood, or the folder contains a comparison of another model, other data or other settings.
+        Interrupted: After Ctrl-C; what has been done is kept.
     """
     from mollifier_lab import own_tasks
 
@@ -139,7 +139,7 @@ def compare(
 
 
 def _look(one: Any) -> tuple[str, float, str]:
-    """The task that it is, the metric of the untrained network, and a hash of the model, the data and the functions that make them."""
+    """Return the task, the metric of the untrained network, and a hash of the model, the data and the functions that make them."""
     import torch
 
     from mollifier_lab import own_tasks
@@ -158,15 +158,15 @@ def _look(one: Any) -> tuple[str, float, str]:
             config = RunConfig.make(name, "plain")
         else:
             raise LabError(
-                f"targets of whole numbers, {tuple(sets['train'][-1].shape)}, and outputs {getattr(outputs, 'shape', type(outputs))}: "
-                "expected targets (samples) and outputs (samples, classes); for others give a loss"
+                f"integer targets {tuple(sets['train'][-1].shape)}, and outputs {getattr(outputs, 'shape', type(outputs))}: "
+                "expected targets (samples) and outputs (samples, classes); for other shapes pass a loss"
             )
         torch.manual_seed(0)
         task = own_tasks.OwnModelTask(config)
         found = task.evaluate(model, "test", torch.device("cpu"))
     chance = found[config.settings.headline.removeprefix("test_")]
     if chance != chance:
-        raise LabError("the untrained network's loss on the test data is not a number; expected a finite one")
+        raise LabError("the untrained network's loss on the test data is not finite; expected a finite number")
     hashed = hashlib.sha256(repr((model, *map(_source, (one.make_model, one.make_data, one.loss)))).encode())
     for split, part in sorted(sets.items()):
         for each in part:
@@ -176,7 +176,7 @@ def _look(one: Any) -> tuple[str, float, str]:
 
 
 def _source(function: Any) -> str:
-    """The source of a function, as far as it can be had."""
+    """Return the source of a function, as far as it is available."""
     if function is None:
         return ""
     try:

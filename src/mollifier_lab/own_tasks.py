@@ -1,6 +1,6 @@
-"""The tasks behind `mollifier_lab.compare`: whatever model and data it is given, as something that runs, resumes and is reported on.
+"""The tasks behind `mollifier_lab.compare`: any model and data, as a task that can run, resume and be reported on.
 
-Configs name this module as their code, so that the runs can be listed and reported on by commands, too. To go on with one needs the model.
+Configs name this module as their code, so that commands can list the runs and report on them. Resuming a run needs the model.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mollifier_lab.tasks.statistics import Statistics
 
 Loss = Callable[[Any, Tensor], Tensor]
 CHUNK = 1000  # samples that are evaluated at once
-BATCHES = 20  # that batch norm's statistics are measured on
+BATCHES = 20  # samples on which the statistics of batch norm are measured
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Given:
     loss: Loss | None = None
 
 
-given: list[Given] = []  # the one that is compared just now
+given: list[Given] = []  # the one that is being compared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +45,9 @@ class OwnModel(Settings):
     headline: ClassVar[str] = "test_loss"
 
     target: float = 0.0  # type: ignore[misc]
-    """Of the validation loss: the table counts the updates to it."""
+    """A value of the validation loss: the table counts the updates until it is reached."""
     chance: float = 1.0  # type: ignore[misc]
-    """The table's value of a run that diverged: that of the untrained network."""
+    """The table's value for a run that diverged: that of the untrained network."""
     epochs: float = 20.0
 
 
@@ -63,7 +63,7 @@ class OwnModelTask(Task[OwnModel]):
 
     def load(self, data: Path | None) -> None:
         if not given:
-            raise LabError("this run is of a model given from Python: call mollifier_lab.compare again, with the same arguments, to go on")  # fmt: skip
+            raise LabError("the model of this run was given from Python: call mollifier_lab.compare again, with the same arguments, to resume it")  # fmt: skip
         self.given, self.statistics = given[-1], Statistics()
         self.sets = splits(self.given.make_data())
 
@@ -88,7 +88,7 @@ class OwnModelTask(Task[OwnModel]):
         return self.criterion(model(*inputs), targets)
 
     def criterion(self, outputs: Any, targets: Tensor) -> Tensor:
-        """The loss that was given; else cross-entropy for whole numbers, and the mean squared error for others."""
+        """Return the given loss, or the default: cross-entropy for integers, and the mean squared error for others."""
         if self.given.loss is not None:
             return self.given.loss(outputs, targets)
         return F.mse_loss(outputs, targets) if targets.is_floating_point() else F.cross_entropy(outputs, targets)
@@ -118,24 +118,25 @@ class OwnModelTask(Task[OwnModel]):
 
 
 class OwnClassifierTask(OwnModelTask):
-    """The same, with whole numbers as targets, and the error in the table."""
+    """The same, with integers as targets, and the error in the table."""
 
 
 def mollifier_register() -> None:
-    """Register them; not at import, so that lists of tasks do not depend on what else was imported."""
+    """Register the tasks. This is not done at import, so that lists of tasks do not depend on what else was imported."""
     register_task("own-model", OwnModel)(OwnModelTask)
     register_task("own-classifier", OwnClassifier)(OwnClassifierTask)
 
 
 def splits(found: Any) -> dict[str, tuple[Tensor, ...]]:
-    """What ``make_data`` returned, by split; two splits are for training and validation, and the second is tested on, too.
+    """Return what ``make_data`` returned, by split. Two splits are for training and validation; the second is then used for the test as
+    well.
 
     >>> x, y = torch.zeros(4, 2), torch.zeros(4)
     >>> sorted(splits([(x, y), (x, y)]))
     ['test', 'train', 'valid']
 
     Raises:
-        LabError: If that is not what it is.
+        LabError: If it returned something else.
     """
     named = found if isinstance(found, dict) else dict(zip(("train", "valid", "test"), found, strict=False))
     named = {**named, "test": named.get("test", named.get("valid"))}

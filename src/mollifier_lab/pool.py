@@ -1,6 +1,6 @@
-"""Many runs, some at a time: processes of this machine, a Dask or a Ray cluster, all through joblib.
+"""Make many runs, several at a time, in processes of this machine or on a Dask or Ray cluster, through joblib.
 
-A run's folder says all there is to know about it, so a pool keeps nothing: what is done is not run again, what was started goes on. On a
+A run's folder contains everything about it, so a pool has no state: runs that are done are not repeated, and runs that were started continue. On a
 cluster the folder must be on storage that all machines share.
 """
 
@@ -25,11 +25,11 @@ from mollifier_lab.backends import Backend, opened
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.hardware import MOST, check_threads
 from mollifier_lab.imports import not_while_loading
-from mollifier_lab.job import Job, Outcome, Task
+from mollifier_lab.job import Job, JobRunner, Outcome
 from mollifier_lab.pruning import Pruning
 from mollifier_lab.signals import Stop
 
-WATCH = 1.0  # seconds between two looks whether the parent is still there
+WATCH = 1.0  # seconds between two checks whether the parent still exists
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +38,13 @@ class Pool:
 
     Attributes:
         data: The folder with the data.
-        workers: Runs at a time; one runs in this process.
+        workers: Number of runs at a time; if it is 1, they run in this process.
         backend: ``loky``: processes of this machine; ``dask`` or ``ray``: those of a cluster.
-        address: Of the cluster; without one, a small one is started here. Dask uses all workers that it finds there.
-        threads: Of each run; 0: this machine's, shared fairly, or 1 where an address is given.
-        show: Show how a run goes, where there is one at a time?
-        pruning: Which trials of a search are ended early; None: none.
-        logger: Where runs log to beside TensorBoard, see `mollifier_lab.loggers`.
+        address: The address of the cluster; without it, a small cluster is started here. Dask uses all workers that it finds there.
+        threads: Threads of each run; 0: an equal share of this machine's, or 1 if there is an address.
+        show: Whether to show the progress of a run, if there is one at a time.
+        pruning: Which trials of a search are ended early; None for none.
+        logger: Where runs log to in addition to TensorBoard, see `mollifier_lab.loggers`.
     """
 
     data: Path | None = None
@@ -57,7 +57,7 @@ class Pool:
     logger: str = ""
 
     def __post_init__(self) -> None:
-        if self.data is not None:  # workers may have another current folder
+        if self.data is not None:  # workers may have a different current folder
             object.__setattr__(self, "data", Path(self.data).resolve())
         most = MOST if self.backend == "loky" else 10_000
         if not 1 <= self.workers <= most:
@@ -65,15 +65,15 @@ class Pool:
         check_threads(self.threads)
         loggers.check(self.logger)
         if self.address is not None and self.backend == "loky":
-            raise LabError(f"address={self.address!r} without a cluster: expected backend dask or ray beside it")
+            raise LabError(f"address={self.address!r} without a cluster: expected it together with backend dask or ray")
         if self.backend == "ray" and self.workers == 1:
-            raise LabError("workers=1 with backend ray: expected two or more; without a backend one runs here")
+            raise LabError("workers=1 with backend ray: expected two or more; for one worker, leave the backend out")
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
-        """Run what is not done; an outcome for each job, as they come.
+        """Run what is not done, and yield an outcome for each job as it arrives.
 
         Raises:
-            Interrupted: After SIGINT or SIGTERM. Runs of this machine have saved; those of a cluster may go on.
+            Interrupted: After SIGINT or SIGTERM. Runs on this machine have saved; those on a cluster may continue.
             LabError: If the backend does not work.
         """
         if not jobs:
@@ -82,7 +82,7 @@ class Pool:
         for job in jobs:
             job.path.parent.mkdir(parents=True, exist_ok=True)
         todo = {job.path: job for job in jobs}
-        task = Task(
+        runner = JobRunner(
             self.data,
             self._share(),
             self.show and self.alone,
@@ -93,30 +93,30 @@ class Pool:
         )
         with opened(self.backend, self.address, self.workers) as config:
             while todo:
-                # under way when a worker died; one of them is the reason: alone, each shows whether it is the one
-                starts = _starts(todo.values(), task.token)
+                # these were active when a worker died, and one of them is the reason: run alone, each shows whether it is the one
+                starts = _starts(todo.values(), runner.token)
                 suspects = [job for job in todo.values() if starts[job.path]]
                 try:
-                    for outcome in self._pass(suspects or list(todo.values()), bool(suspects), task, config):
+                    for outcome in self._pass(suspects or list(todo.values()), bool(suspects), runner, config):
                         if outcome.status != "busy":
                             del todo[outcome.job.path]
                             yield outcome
                 except KeyboardInterrupt:
                     raise Interrupted("stopped") from None
                 except Exception as error:
-                    if _starts(todo.values(), task.token) == starts:
+                    if _starts(todo.values(), runner.token) == starts:
                         raise LabError(f"backend {self.backend} does not work: {error!r}") from error
                 else:
-                    task = task if suspects else replace(task, wait=True)
+                    runner = runner if suspects else replace(runner, wait=True)
 
     @property
     def alone(self) -> bool:
-        """Do runs go on in this process?"""
+        """Whether runs are made in this process."""
         return self.backend == "loky" and self.workers == 1
 
     @property
     def _owned(self) -> bool:
-        """Are the workers' processes this process's own?"""
+        """Whether the workers' processes were started by this process."""
         return self.backend == "loky" and self.workers > 1
 
     def _share(self) -> int:
@@ -124,20 +124,20 @@ class Pool:
             return self.threads
         return 1 if self.address else max(1, joblib.cpu_count() // self.workers)
 
-    def _pass(self, jobs: list[Job], solo: bool, task: Task, config: dict[str, Any]) -> Iterator[Outcome]:
+    def _pass(self, jobs: list[Job], solo: bool, runner: JobRunner, config: dict[str, Any]) -> Iterator[Outcome]:
         interrupted = False
         with _Forward() if self._owned else contextlib.nullcontext(Stop()) as stop, joblib.parallel_config(**config):
             parallel = joblib.Parallel(
                 n_jobs=1 if self.alone else max(2, min(self.workers, len(jobs))),
                 return_as="generator_unordered",
                 batch_size=1,
-                # Ray's pool deals jobs out in turn, whoever is free: a few more than workers keep all of them at work
+                # Ray's pool deals jobs out in turn, without asking which worker is free: a few more jobs than workers keep all of them busy
                 pre_dispatch=1 if solo else "2*n_jobs" if self.backend == "ray" else "n_jobs",
                 **({"initializer": _own_group, "initargs": (os.getpid(),)} if self._owned else {}),
             )
             byname = {str(job.path): job for job in jobs}
             wanted = (
-                joblib.delayed(task.far)(job.config.to_json(), str(job.path))
+                joblib.delayed(runner.far)(job.config.to_json(), str(job.path))
                 for job in jobs
                 if not (stop.asked or interrupted)
             )
@@ -159,7 +159,7 @@ def _starts(jobs: Iterable[Job], token: str) -> dict[Path, int]:
 
 
 class _Forward(Stop):
-    """Tells the worker processes, too."""
+    """Tell the worker processes to stop as well."""
 
     def _ask(self, number: int, frame: object) -> None:
         super()._ask(number, frame)
@@ -169,20 +169,20 @@ class _Forward(Stop):
 
 
 def _own_group(parent: int) -> None:
-    """In a new worker: Ctrl-C reaches the parent alone, which passes it on, once; a worker without a run has nothing to save.
+    """Prepare a new worker: Ctrl-C reaches only the parent, which passes it on once. A worker without a run has nothing to save.
 
     Args:
-        parent: Who starts the worker. The worker itself may come too late to ask: a parent that was killed meanwhile is not its parent any more.
+        parent: The process that starts the worker. The worker cannot ask for it itself: if the parent was killed meanwhile, the system has given it another.
     """
     if hasattr(os, "setpgrp"):
         os.setpgrp()
-    # not prctl's PR_SET_PDEATHSIG: it counts the thread that started the worker as the parent, and loky's threads come and go
+    # not prctl's PR_SET_PDEATHSIG, which takes the thread that started the worker for the parent: loky's threads come and go
     threading.Thread(target=_die_with, args=(parent,), daemon=True, name="parent").start()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _die_with(parent: int) -> None:
-    """End this process soon after its parent, however that ended: nobody waits for the run any more, and its checkpoint is there."""
+    """End this process soon after its parent, however the parent ended: nobody waits for the run any more, and its checkpoint is saved."""
     while os.getppid() == parent:
         time.sleep(WATCH)
     os._exit(1)

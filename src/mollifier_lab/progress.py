@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from mollifier_lab.texts import cut
+from mollifier_lab.shortening import shorten_middle
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from mollifier import Annealer
 
 REFRESH = 0.25  # seconds
-WATCH = 5.0  # seconds of updates that tell how long a run will take
-NOTE = 1.0  # seconds between two notes for who started the run
-LONG = 10.0  # seconds: an evaluation that took as long says so before the next one
-# Whom a run tells how it goes beside the user: the file that a study's worker has named. A context variable, as the engine in between need not know.
+WATCH = 5.0  # seconds of updates after which the duration of a run can be estimated
+NOTE = 1.0  # seconds between two notes for the process that started the run
+LONG = 10.0  # seconds: an evaluation that took as long is announced the next time
+# The file to which a run reports its progress, named by a study's worker. A context variable, so that the engine in between need not know it.
 _NOTES: ContextVar[Path | None] = ContextVar("notes", default=None)
 
 
 class Progress:
-    """Shows how a run goes; asks for a loss's value only when it is drawn."""
+    """Show the progress of a run. The value of a loss is read only when it is drawn."""
 
     def __init__(self, title: str, start: int, total: int, show: bool, warn: bool = False) -> None:
         from rich.console import Console
@@ -42,13 +42,13 @@ class Progress:
         self._start = self._update = start
         self._metrics = ""
         self._busy: float | None = None
-        self._took = 0.0  # by the evaluation before
+        self._took = 0.0  # from the previous evaluation
         self._console = Console(stderr=True)
         self._lines = show and not self._console.is_terminal
         self._bar = make_bar(self._console) if show and self._console.is_terminal else None
         if self._bar is not None:
             self._task = self._bar.add_task(
-                cut(title, title_room(self._console)),
+                shorten_middle(title, title_room(self._console)),
                 total=total,
                 completed=start,
                 count=f"{start}/{total}",
@@ -71,7 +71,7 @@ class Progress:
             self._bar.stop()
 
     def step(self, update: int, loss: Tensor, annealer: Annealer | None) -> None:
-        """After each update; draws a few times a second."""
+        """Show an update. The screen changes only a few times per second."""
         self._update = update
         now = time.perf_counter()
         if self._slow is not None and self._slow.step(update, now):
@@ -85,7 +85,7 @@ class Progress:
         self._draw(f"loss {float(loss):.4g}  {levels}{self._metrics}".strip())
 
     def busy(self, what: str) -> None:
-        """Before something that takes a while, an evaluation for example: a bar that stands still without a word looks broken."""
+        """Announce something that takes a while, for example an evaluation: a bar that stands still without a message looks broken."""
         self._busy = time.perf_counter()
         first = self._update == self._start
         if first or self._took > NOTE:
@@ -96,10 +96,10 @@ class Progress:
             print(f"{self.title}: {what} (the last time this took {self._took:.0f} s)", flush=True)
 
     def row(self, row: dict[str, Any]) -> None:
-        """After each evaluation."""
+        """Show an evaluation."""
         if self._busy is not None:
             self._took, self._busy = time.perf_counter() - self._busy, None
-            self._noted = 0.0  # the next update says that it goes on
+            self._noted = 0.0  # the next update shows that the run continues
         found = {key: value for key, value in row.items() if key.partition("_")[0] in ("train", "valid", "test")}
         shown = "  ".join(f"{key} {'diverged' if value is None else f'{value:.4g}'}" for key, value in found.items())
         self._metrics = "  ".join(part for part in shown.split("  ") if not part.startswith("train_loss")) + "  "
@@ -107,7 +107,7 @@ class Progress:
             print(f"{self.title}: update {row['update']}/{self.total}  {shown}  {describe_levels(row.get('levels'))}".rstrip(), flush=True)  # fmt: skip
 
     def say(self, text: str) -> None:
-        """A line above the bar, or of its own."""
+        """Print a line above the bar, or on its own."""
         print_line(self._console, text)
 
     def _draw(self, below: str) -> None:
@@ -126,17 +126,17 @@ class Progress:
 
 
 class SlowWatch:
-    """Finds out once, after a few seconds, whether a run will take days.
+    """Find out once, after a few seconds, whether a run will take days.
 
         >>> watch = SlowWatch(start=0, total=100_000)
         >>> watch.step(1, now=3.0), watch.step(2, now=13.0), watch.step(3, now=23.0)
         (False, True, False)
         >>> watch.text
-        'the last updates took 10 s each: at that speed the run takes 11.6 days more'
+        'the last updates took 10 s each: at that speed the run takes another 11.6 days'
 
     Args:
-        start: The update that the run begins with, or goes on from.
-        total: Updates of the run.
+        start: The update at which the run begins or resumes.
+        total: The number of updates of the run.
     """
 
     def __init__(self, start: int, total: int) -> None:
@@ -144,7 +144,7 @@ class SlowWatch:
         self.text = ""
 
     def step(self, update: int, now: float) -> bool:
-        """Return whether to warn, after an update; the first one is slower than the others, and does not count."""
+        """Return whether to warn, after an update. The first update is slower than the others, and does not count."""
         if self._done:
             return False
         if update <= self._start + 1:
@@ -155,12 +155,12 @@ class SlowWatch:
         self._done = True
         each = (now - self._first) / (update - self._start - 1)
         days = each * (self._total - update) / 86_400
-        self.text = f"the last updates took {each:.2g} s each: at that speed the run takes {days:.1f} days more"
+        self.text = f"the last updates took {each:.2g} s each: at that speed the run takes another {days:.1f} days"
         return days > 1
 
 
 def make_bar(console: Any) -> Any:
-    """Make a bar whose title gives way on a narrow terminal, never its count, its rate or the time that is left; a line below it is cut."""
+    """Make a bar whose title is shortened on a narrow terminal, but never its count, its rate or the remaining time. A line below it is cut."""
     from rich.progress import BarColumn, Progress as Bar, TextColumn
     from rich.table import Column
     from rich.text import Text
@@ -184,13 +184,13 @@ def make_bar(console: Any) -> Any:
 
 
 def title_room(console: Any) -> int:
-    """Return how many letters of a title fit next to a bar, its count, its rate and the time left."""
+    """Return how many letters of a title fit next to a bar, its count, its rate and the remaining time."""
     return max(12, int(console.width) - 50)
 
 
 @contextlib.contextmanager
 def notes_to(path: Path) -> Iterator[None]:
-    """While this lasts, runs of this process write into that file how they go; it is gone in the end."""
+    """Let runs of this process report their progress in a file while the block lasts; the file is removed at the end."""
     token = _NOTES.set(path)
     try:
         yield
@@ -201,7 +201,7 @@ def notes_to(path: Path) -> Iterator[None]:
 
 
 def write_note(**facts: Any) -> None:
-    """Write how a run goes, if anybody wants to know; that it cannot be written is no reason to stop."""
+    """Write the progress of a run, if a process wants to know it. A failure to write does not stop the run."""
     path = _NOTES.get()
     if path is not None:
         with contextlib.suppress(OSError):
@@ -210,7 +210,7 @@ def write_note(**facts: Any) -> None:
 
 @contextlib.contextmanager
 def telling(show: bool) -> Iterator[None]:
-    """While this lasts, say what the library does only once per machine and takes its time for: making data."""
+    """While the block lasts, show messages about work that is done once per machine and takes a while, such as generating data."""
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -233,13 +233,13 @@ def telling(show: bool) -> Iterator[None]:
 
 
 def print_line(console: Console, text: str) -> None:
-    """Print a line as it is; on a terminal it is broken between words, unless a word, such as a path, is wider than that."""
+    """Print a line as it is. On a terminal it is broken between words, unless a word, such as a path, is wider than the terminal."""
     whole = not console.is_terminal or any(len(word) > console.width for word in text.split())
     console.print(text, markup=False, highlight=False, soft_wrap=whole)
 
 
 def show_left(seconds: float | None) -> str:
-    """How long it still takes.
+    """Return the remaining time as text.
 
     >>> show_left(75), show_left(4000), show_left(None)
     ('1:15 left', '1:06:40 left', '')
@@ -252,7 +252,7 @@ def show_left(seconds: float | None) -> str:
 
 
 def show_rate(speed: float) -> str:
-    """Updates per second.
+    """Return the updates per second as text.
 
     >>> show_rate(412.3), show_rate(0.25)
     ('412/s', '0.25/s')
@@ -261,7 +261,7 @@ def show_rate(speed: float) -> str:
 
 
 def describe_levels(levels: list[float] | None) -> str:
-    """The first and the last: the input's block is plain first.
+    """Return the first and the last level as text. The block at the input becomes plain first.
 
     >>> describe_levels([0.1, 0.5, 0.9])
     'levels 0.10…0.90  '

@@ -1,4 +1,4 @@
-"""End unpromising trials of a search early, by Optuna's pruners: the same for every method, and off by default."""
+"""End unpromising trials of a search early with Optuna's pruners. The rule is the same for every method, and off by default."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 Name = Literal["none", "median", "halving"]
 Judge = Callable[[int, float], bool]
-STARTUP = 5  # trials that the median pruner lets run to their ends first
-WARMUP = 0.25  # of the length of a trial, before which it ends none
+STARTUP = 5  # trials that the median pruner never ends
+WARMUP = 0.25  # fraction of a trial before which it is never ended
 
 
 @dataclass(frozen=True)
 class Pruning:
-    """What a worker needs to know to ask whether its trial should go on.
+    """What a worker needs to know to ask whether its trial should continue.
 
     Attributes:
-        name: Of the pruner.
-        url: Of Optuna's database.
-        study: Of Optuna's study in it.
+        name: The name of the pruner.
+        url: The URL of Optuna's database.
+        study: The name of Optuna's study in it.
     """
 
     name: Name
@@ -34,11 +34,11 @@ class Pruning:
 
     @contextlib.contextmanager
     def judge(self, number: int, updates: int) -> Iterator[Judge]:
-        """A function that is told an update and the curve's value there, and says whether the trial should end.
+        """Return a function that takes an update and the curve's value there, and returns whether the trial should end.
 
         Args:
-            number: Of the trial.
-            updates: Of the whole trial; 0 if that is not known: then there is no warm-up.
+            number: The number of the trial.
+            updates: The number of updates of the whole trial; 0 if it is not known, which means no warm-up.
         """
         import optuna
 
@@ -50,7 +50,7 @@ class Pruning:
             known = set(trial._get_latest_trial().intermediate_values)
 
             def asked(update: int, value: float) -> bool:
-                if update not in known:  # a trial that goes on has told some of them before
+                if update not in known:  # a resumed trial has reported some of them before
                     trial.report(value, update)
                     known.add(update)
                 return trial.should_prune()
@@ -62,13 +62,13 @@ class Pruning:
 
 
 def make(name: str, updates: int) -> BasePruner:
-    """Optuna's pruner of that name.
+    """Return Optuna's pruner of that name.
 
     >>> make("median", 1000)._n_warmup_steps
     250
 
     Raises:
-        LabError: If there is none.
+        LabError: If there is no such pruner.
     """
     import optuna
 

@@ -1,4 +1,4 @@
-"""The rows that a run writes: metrics, the clock, events for TensorBoard."""
+"""Write the rows of a run: metrics, the clock, events for TensorBoard."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILES = ("metrics.jsonl", "clock.jsonl")
 
 
 def finite(value: Any) -> Any:
-    """A number, or None for one that JSON has no word for.
+    """Return a number, or None for one that JSON cannot represent.
 
     >>> finite(float("nan")) is None
     True
@@ -27,12 +27,12 @@ def finite(value: Any) -> Any:
 
 
 def _whole_lines(path: Path) -> int:
-    """Bytes up to the end of the last whole line."""
+    """Return the bytes up to the end of the last complete line."""
     return path.read_bytes().rfind(b"\n") + 1
 
 
 class Records:
-    """Appends rows; `lengths` tells a checkpoint how long the files are, and a resumed run cuts them to that."""
+    """Append rows. A checkpoint records the `lengths` of the files, and a resumed run cuts them to these."""
 
     def __init__(
         self,
@@ -48,10 +48,10 @@ class Records:
             path = folder / name
             path.touch()
             if path.stat().st_size < length and name == "clock.jsonl":
-                length = _whole_lines(path)  # no part of the result: what is left of it goes on
+                length = _whole_lines(path)  # no part of the result: what is left of it is continued
             elif path.stat().st_size < length:
                 raise LabError(
-                    f"{path}: {path.stat().st_size} bytes, the checkpoint was made when it had {length}; restore it"
+                    f"{path}: {path.stat().st_size} bytes, but it had {length} when the checkpoint was made; restore it"
                 )
             os.truncate(path, length)
             self._files.append(path.open("ab"))
@@ -65,7 +65,7 @@ class Records:
 
     @property
     def lengths(self) -> list[int]:
-        """Of the files, all rows being on the disk."""
+        """Return the lengths of the files, when all rows are on the disk."""
         for file in self._files:
             file.flush()
             os.fsync(file.fileno())
@@ -87,7 +87,7 @@ class Records:
                 self._board.add_scalar(f"level/{number}", level, update)
 
     def close(self) -> None:
-        """Close the files. Every row was flushed when it was written; one that could not be, on a full disk, has been told of then."""
+        """Close the files. Every row was flushed when it was written; if that failed, on a full disk, it was reported then."""
         for file in self._files:
             with contextlib.suppress(OSError):
                 file.close()

@@ -37,19 +37,19 @@ def register_task(
     methods: Sequence[str] = variants.USUAL,
     architectures: Sequence[Architecture] = ("plain",),
 ) -> Callable[[type[T]], type[T]]:
-    """Make a class the task of that name, for every command: a decorator.
+    """Register a class as the task of that name, for every command, as a decorator.
 
         @register_task("spirals", Spirals)
         class SpiralsTask(Task[Spirals]): ...
 
     Args:
-        name: As the command takes it: small letters, digits, - and _.
-        settings: A frozen dataclass, with keywords only, over `mollifier_lab.Settings`; its class variables are facts about the task.
-        methods: What `mollifier compare` runs if nothing else is said.
-        architectures: The networks that the task's `model` can build, by ``self.config.spec.architecture``; methods of others do not apply.
+        name: The name on the command line: small letters, digits, - and _.
+        settings: A frozen, keyword-only dataclass derived from `mollifier_lab.Settings`; its class variables are facts about the task.
+        methods: The methods that `mollifier compare` runs by default.
+        architectures: The networks that the task's `model` can build, by ``self.config.spec.architecture``; methods with other architectures do not apply.
 
     Raises:
-        LabError: If the name is taken, or something of the settings or the class is missing.
+        LabError: If the name is taken, or a part of the settings or the class is missing.
     """
 
     def register(task: type[T]) -> type[T]:
@@ -80,24 +80,24 @@ def register_method(
     undo: Callable[..., Any] | None = None,
     **facts: Any,
 ) -> Any:
-    """Register a function as a method for every command and task, as a decorator; or compose a method of existing parts, by keywords.
+    """Register a function as a method for every command and task, as a decorator; or compose a method from existing parts, with keywords.
 
         @register_method("half-time", knobs=("c",))
         def half_time(model, settings, example):
             mollifier.mollify(model, c=settings.c, example=example)
             return mollifier.Annealer(model, "linear", horizon=settings.updates / 2)
 
-    The function gets the plain network, the settings and an example (or None), changes the network in place, and returns its annealer.
-    At the end of a run the laboratory takes away what `mollifier.mollify` put there.
+    The function receives the plain network, the settings and an example (or None), changes the network in place, and returns its annealer.
+    At the end of a run the laboratory removes what `mollifier.mollify` added.
 
     Args:
-        name: As the command takes it.
-        title: As tables and plots show it; the name by default.
+        name: The name on the command line.
+        title: The name in tables and plots; by default the same.
         summary: One sentence; the function's docstring by default.
-        knobs: Settings beyond the learning rate that a search varies: of `mollifier_lab.settings.KNOBS`.
-        anneals: Does the function return an annealer? One that does not must return None.
-        undo: Takes away from the network what the function put there beside mollification.
-        **facts: Without a function: ``architecture``, ``mollify``, ``weight_noise``, ``per_sample`` or ``tasks``, as `Method` has them.
+        knobs: Settings that a search varies in addition to the learning rate, from `mollifier_lab.settings.KNOBS`.
+        anneals: Whether the function returns an annealer; otherwise it must return None.
+        undo: Removes what the function added to the network apart from mollification.
+        **facts: Without a function: ``architecture``, ``mollify``, ``weight_noise``, ``per_sample`` or ``tasks``, as in `Method`.
 
     Raises:
         LabError: If the name is taken, or something is not known.
@@ -125,7 +125,7 @@ def register_method(
 
 
 def _free(kind: str, name: str, table: dict[str, Any], thing: Any) -> None:
-    """Is the name good, and free? The same file may be read twice: as a script, and by its workers."""
+    """Check that the name is valid and free. The same file may be read twice, as a script and by its workers."""
     if not NAME.fullmatch(name):
         raise LabError(f"{kind} {name!r}: expected a name of small letters, digits, - and _")
     whence = f"{kind} {getattr(thing, '__qualname__', '')} of {getattr(inspect.getmodule(thing), '__file__', '')}"
@@ -144,14 +144,14 @@ def _open(name: str, architectures: Sequence[Architecture], recurrent: bool) -> 
 def _check(name: str, settings: Any, task: type[Any]) -> None:
     if not (isinstance(settings, type) and issubclass(settings, Settings) and "__dataclass_fields__" in vars(settings)):
         raise LabError(
-            f"task {name!r}: {settings!r} is no dataclass over mollifier_lab.Settings; put @dataclass(frozen=True, kw_only=True) above it"
+            f"task {name!r}: {settings!r} is not a dataclass derived from mollifier_lab.Settings; put @dataclass(frozen=True, kw_only=True) above it"
         )
     if missing := [each for each in FACTS if not hasattr(settings, each)]:
         raise LabError(f"task {name!r}: {settings.__name__} lacks {', '.join(missing)}; give each as a ClassVar")
     if "mollifier_lab.tasks.base" not in {
         base.__module__ for base in getattr(task, "__mro__", ())
-    }:  # asked without torch
-        raise LabError(f"task {name!r}: {task!r} is no subclass of mollifier_lab.tasks.Task")
+    }:  # `Task` is imported only if torch is
+        raise LabError(f"task {name!r}: {task!r} is not a subclass of mollifier_lab.tasks.Task")
     if abstract := sorted(getattr(task, "__abstractmethods__", ())):
         raise LabError(f"task {name!r}: {task.__name__} lacks {', '.join(abstract)}")
     if "paper" not in settings.presets:

@@ -1,7 +1,7 @@
 """The studies of the reproduction as data: what is compared, how it is searched, over how many seeds. No torch here.
 
-Every method of a study gets the same number of random trials with the same draws. Controls stand in every study of a plain network: plain at
-gain 1, plain at the gain that the search finds best, batch norm alone, residual, residual + batch norm.
+Every method of a study gets the same number of random trials with the same draws. Every study of a plain network contains controls: plain at
+gain 1, plain at the best gain that the search finds, batch norm alone, residual, residual + batch norm.
 
 >>> row = STUDIES["pentomino"]
 >>> row.seeds, row.trials, "plain:gain=1" in row.methods
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 CONTROLS = ("plain:gain=1", "plain", "batch-norm", "residual", "residual-bn")
-CORES = 2  # what the estimates are for
+CORES = 2  # the number of cores for the estimates
 TRIALS = 8
 
 
@@ -26,20 +26,20 @@ class Study:
     """One comparison of the reproduction.
 
     Attributes:
-        name: As the command takes it.
+        name: The name on the command line.
         task: The task.
-        claim: What the paper says, that this is held against.
-        methods: What is compared: methods and variants.
-        seeds: Of each.
-        hours: Of one run on one thread of a CPU of 2020, roughly: for the estimate alone.
-        preset: Whose settings to start from.
-        changes: Settings of all runs.
-        trials: Of the search for each method; 0: none.
-        trial_changes: Settings of the trials alone.
-        trial_part: What part of a run's time a trial takes.
-        best_of: The study whose searches choose the settings here.
-        smoke: Settings that make a run a matter of seconds.
-        here: Is it for a machine without a GPU?
+        claim: The claim of the paper that is checked.
+        methods: The methods and variants that are compared.
+        seeds: The number of seeds of each.
+        hours: A rough duration of one run on one thread of a CPU of 2020, only for the estimate.
+        preset: The preset to start from.
+        changes: Settings that are changed for all runs.
+        trials: The number of trials of the search for each method; 0 for no search.
+        trial_changes: Settings that are changed for the trials only.
+        trial_part: The duration of a trial as a fraction of that of a run.
+        best_of: The study whose searches choose the settings of this one.
+        smoke: Settings with which a run takes seconds.
+        here: Whether it is for a machine without a GPU.
     """
 
     name: str
@@ -59,11 +59,11 @@ class Study:
 
     @property
     def estimate(self) -> float:
-        """Hours of all its runs and trials, on `CORES` cores with a run on each."""
+        """Return the hours of all its runs and trials, on `CORES` cores with one run on each."""
         return len(self.methods) * (self.seeds + self.trials * self.trial_part) * self.hours / CORES
 
     def smoke_version(self) -> Study:
-        """The same study with the same methods, so small that it shows no more than that all of it works."""
+        """Return the same study with the same methods, so small that it only shows that everything works."""
         short = {name: self.smoke[name] for name in ("updates",) if name in self.smoke}
         return replace(
             self,

@@ -1,4 +1,4 @@
-"""The folder of a run: what is in it, and how it is read. No torch here.
+"""The folder of a run: what it contains, and how it is read. No torch here.
 
 >>> import tempfile
 >>> from mollifier_lab.settings import RunConfig
@@ -9,15 +9,15 @@
 >>> folder.status, folder.config().method
 ('started', 'plain')
 
-    config.json         all that the run depends on
+    config.json         everything that the run depends on
     environment.json    versions, commit, machine
-    metrics.jsonl       a row an evaluation: the same bytes for the same config, resumed or not
-    clock.jsonl         {"update", "seconds"} a row, of the same evaluations: the wall-clock is no part of the result
+    metrics.jsonl       one row per evaluation: the same bytes for the same config, resumed or not
+    clock.jsonl         {"update", "seconds"} per evaluation: the wall-clock time is no part of the result
     checkpoints/        the last two
     tensorboard/        the same numbers as events
     model.safetensors   the plain network's weights at the end
     seal.json           checksums of the files, see `mollifier_lab.seal`
-    resumptions.jsonl   a line each time that the run was gone on with, and what differed then
+    resumptions.jsonl   one line per resumption, with what differed then
     result.json         the last thing written: the run is done
     failure.txt         why a run of a study ended before that
     wanted.json         the config of a run that failed before it could write its own
@@ -37,23 +37,23 @@ from mollifier_lab.settings import RunConfig
 Status = Literal["empty", "started", "failed", "done"]
 Row = dict[str, Any]
 WANTED = "wanted.json"
-PREPARED = frozenset({".lock", "config.json", "environment.json", "notes.json"})  # there before a run has done anything
-# what numbers depend on beside the config, see `mollifier_lab.identity`: the result itself, or its last digits alone
+PREPARED = frozenset({".lock", "config.json", "environment.json", "notes.json"})  # exist before a run has done anything
+# what numbers depend on apart from the config, see `mollifier_lab.identity`: the first change the result, the others only its last digits
 ESSENTIAL = ("precision", "ranks", "device", "kernels", "data", "source")
 INCIDENTAL = ("threads", "torch", "mollifier", "deterministic")
-DAMAGED = "this is damaged: restore the file, or remove the run's folder and make it again"
+DAMAGED = "this is damaged: restore the file, or remove the run's folder and make the run again"
 SEARCH = "search.json"  # in the folder of a search, see `mollifier_lab.search`
 
 
 class RunFolder:
-    """One run's folder."""
+    """The folder of one run."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
     @property
     def status(self) -> Status:
-        """How far it is."""
+        """The state of the run: empty, started, done and so on."""
         if (self.path / "result.json").exists():
             return "done"
         if (self.path / "failure.txt").exists():
@@ -61,14 +61,14 @@ class RunFolder:
         return "started" if (self.path / "config.json").exists() else "empty"
 
     def write(self, name: str, text: str) -> None:
-        """Write a file, all or nothing."""
+        """Write a file, completely or not at all."""
         write_atomically(self.path / name, text.encode())
 
     def config(self) -> RunConfig:
-        """What the run was started with, or was to be if it failed while it was being built.
+        """Return the config that the run was started with, or was meant to have if it failed before it could write its own.
 
         Raises:
-            LabError: If this is no folder of a run.
+            LabError: If this is not the folder of a run.
         """
         unbuilt = self.status == "failed" and not (self.path / "config.json").exists()
         name = WANTED if unbuilt else "config.json"
@@ -84,10 +84,10 @@ class RunFolder:
             raise LabError(f"{self.path / name}: {error}") from None
 
     def rows(self, name: Literal["metrics.jsonl", "clock.jsonl"] = "metrics.jsonl") -> list[Row]:
-        """The rows so far; a last line that is not whole yet is left out.
+        """Return the rows so far, without an incomplete last line.
 
         Raises:
-            LabError: If a row is not what a run writes.
+            LabError: If a row does not have the form that a run writes.
         """
         path = self.path / name
         try:
@@ -102,10 +102,10 @@ class RunFolder:
         return rows
 
     def json(self, name: Literal["result.json", "environment.json"]) -> Row:
-        """A whole file; empty if it is not there.
+        """Return the contents of a file; empty if it does not exist.
 
         Raises:
-            LabError: If it is not what a run writes.
+            LabError: If it does not have the form that a run writes.
         """
         path = self.path / name
         try:
@@ -118,7 +118,7 @@ class RunFolder:
 
 
 def _row(line: str, what: str) -> Row:
-    """A row as a run writes it."""
+    """Return a row, if it has the form that a run writes."""
     row: Row = parse(line, what)
     if not isinstance(row, dict) or not is_whole(row.get("update")) or row["update"] < 0:
         raise LabError(f"{what}: expected an object with a whole number as its update; {DAMAGED}")
@@ -156,10 +156,10 @@ def _is_texts(value: object) -> bool:
 
 
 def find_runs(folder: str | Path) -> list[RunFolder]:
-    """All runs in a folder, itself included, in the order of their paths; but no trials of a search that lies in it.
+    """Return all runs in a folder, itself included, in the order of their paths, without the trials of a search in it.
 
     Raises:
-        LabError: If there is none.
+        LabError: If there is no run.
     """
     found = sorted(_runs(Path(folder)), key=lambda run: run.path)
     if not found:

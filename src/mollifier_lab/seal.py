@@ -1,4 +1,4 @@
-"""Checksums of what a run has written, in seal.json, so that damage is named and never becomes a number. No torch here.
+"""Checksums of what a run has written, in seal.json, so that damage is reported and never becomes a number. No torch here.
 
 >>> import tempfile
 >>> folder = Path(tempfile.mkdtemp())
@@ -8,10 +8,10 @@
 {}
 >>> _ = (folder / "config.json").write_text("[]")
 >>> damage(folder)
-{'config.json': 'not as the run wrote it'}
+{'config.json': 'not what the run wrote'}
 
-Rows are sealed up to the last checkpoint while a run goes on, and all files when it is done: seal.json is written before result.json. Runs
-of the version before have no seal; of these only what the files say of each other can be checked.
+While a run is in progress, rows are sealed up to the last checkpoint; when it is done, all files are sealed. seal.json is written before result.json.
+Runs of the previous version have no seal; for these we can only check whether the files contradict each other.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ Sums = dict[str, tuple[int, str]]
 
 
 def of(data: bytes) -> tuple[int, str]:
-    """Length and checksum of the contents of a file."""
+    """The length and checksum of the contents of a file."""
     return len(data), hashlib.sha256(data).hexdigest()
 
 
 def sums(folder: Path, names: Iterable[str], lengths: Mapping[str, int] | None = None) -> Sums:
-    """Take the sums of files as they are, of some of them only up to a length; what is not there is left out."""
+    """Return the sums of files as they are, of some of them only up to a length. Files that do not exist are left out."""
     cut = lengths or {}
     return {name: of((folder / name).read_bytes()[: cut.get(name)]) for name in names if (folder / name).is_file()}
 
 
 def write(folder: Path, found: Sums, checkpoints: Iterable[str] = ()) -> Sums:
-    """Write the seal: the sums, and the names of the checkpoints, which hold their own."""
+    """Write the seal: the sums, and the names of the checkpoints, which contain their own sums."""
     facts = {"format": FORMAT, "files": found, "checkpoints": list(checkpoints)}
     write_atomically(folder / NAME, json.dumps(facts, indent=2).encode() + b"\n")
     return found
 
 
 def checkpoints(folder: Path) -> list[str]:
-    """The names of the checkpoints that the run has saved; empty if that is not known."""
+    """Return the names of the checkpoints that the run has saved; empty if they are not known."""
     try:
         found = read_object(folder / NAME).get("checkpoints")
     except (LabError, OSError):
@@ -59,23 +59,23 @@ def checkpoints(folder: Path) -> list[str]:
 
 
 def damage(folder: Path) -> dict[str, str]:
-    """Find what is wrong with the files of a run, by name; empty if all is well, or nothing is known of it."""
-    done = (folder / "result.json").exists()  # before the seal is read: it is written before the result
+    """Find what is wrong with the files of a run, by name; empty if all is well, or nothing is known about it."""
+    done = (folder / "result.json").exists()  # before the seal is read, because it is written before the result
     try:
         found = read_object(folder / NAME)["files"]
         known: Sums = {str(name): (int(length), str(digest)) for name, (length, digest) in found.items()}
     except FileNotFoundError:
         return {NAME: "missing"} if done and _sealed(folder) else {}
     except (LabError, ValueError, KeyError, TypeError, AttributeError, OSError):
-        return {NAME: "can not be read"}
+        return {NAME: "cannot be read"}
     problems = {}
     for name, expected in known.items():
         if problem := _problem(folder / name, expected, grows=name in GROWING and not done):
             problems[name] = problem
     if not done:
-        problems.pop("result.json", None)  # killed right before it was written
+        problems.pop("result.json", None)  # killed just before it was written
     elif "result.json" not in known:
-        problems["result.json"] = "not of this run, whose seal does not know it"
+        problems["result.json"] = "not from this run: its seal does not contain it"
     return problems
 
 
@@ -83,11 +83,11 @@ def refuse(folder: Path, names: Iterable[str] = ()) -> None:
     """Refuse a run that is damaged.
 
     Args:
-        folder: The run's.
-        names: The files that matter; all by default.
+        folder: The folder of the run.
+        names: The files to check; by default all.
 
     Raises:
-        LabError: With all that is wrong.
+        LabError: If something is wrong; the message lists all of it.
     """
     wanted = tuple(names)
     if found := {name: problem for name, problem in damage(folder).items() if not wanted or name in wanted}:
@@ -106,7 +106,7 @@ def describe(found: Mapping[str, str]) -> str:
 
 
 def check_rows(folder: Path, known: Mapping[str, Any]) -> dict[str, str]:
-    """Hold the rows against what a checkpoint knows of them; they may have grown since."""
+    """Check the rows against what a checkpoint knows of them; they may have grown since."""
     found = {name: _problem(folder / name, tuple(known[name]), grows=True) for name in GROWING if name in known}
     return {name: problem for name, problem in found.items() if problem}
 
@@ -118,11 +118,11 @@ def _problem(path: Path, expected: tuple[int, str], grows: bool) -> str:
         return "missing"
     if len(data) < expected[0]:
         return f"cut short: {len(data):,} bytes of {expected[0]:,}"
-    return "" if of(data[: expected[0]] if grows else data) == expected else "not as the run wrote it"
+    return "" if of(data[: expected[0]] if grows else data) == expected else "not what the run wrote"
 
 
 def _sealed(folder: Path) -> bool:
-    """Does the result say that there was a seal?"""
+    """Return whether the result says that there was a seal."""
     try:
         return read_object(folder / "result.json").get("sealed") is True
     except (LabError, OSError):

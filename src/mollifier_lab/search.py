@@ -1,14 +1,14 @@
-"""The same search for every method: trial number n draws the same learning rate, whatever else a method draws.
+"""Search every method in the same way: trial number n has the same learning rate for all methods, whatever else they draw.
 
-A trial is a run in a folder of its own, so a search that was killed goes on exactly where it was. Optuna's database is the record of it, for
-its own tools to read. What is compared is the task's curve metric, of the plain network at the end of the run; on a task with a validation
-set that is its metric. A trial never looks at the test set: no number of it is computed.
+A trial is a run in a folder of its own, so a search that was killed continues exactly where it was. Optuna's database records it, so that Optuna's
+tools can read it. Trials are compared by the metric of the task's curve, for the plain network at the end of the run; on a task with a validation
+set it is measured there. A trial never looks at the test set: no number of it is computed.
 
-    search.json         task, method, number of trials, ranges, settings of all trials; at the end, which was best
+    search.json         task, method, number of trials, ranges, settings of all trials; at the end, the best trial
     search.db           Optuna's record, unless another database is named
     trial-0000/         a run, see `mollifier_lab.runs`
-    trials.csv          a row a trial
-    best.json           the settings of the best: `mollifier train TASK --config best.json`
+    trials.csv          one row per trial
+    best.json           the settings of the best trial: `mollifier train TASK --config best.json`
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from mollifier_lab.errors import Interrupted, LabError, pick
 from mollifier_lab.job import Job, Outcome
 from mollifier_lab.methods import method_for
 from mollifier_lab.pool import Pool
+from mollifier_lab.pool_options import PoolOptions, pool_flags
 from mollifier_lab.pruning import Name, Pruning, make
 from mollifier_lab.runs import SEARCH, RunFolder
 from mollifier_lab.settings import KNOBS, TASKS, Range, RunConfig
@@ -42,14 +43,13 @@ from mollifier_lab.study import (
 )
 from mollifier_lab.trials import End, end, open_trials, without_password
 from mollifier_lab.variants import Changes, parse_changes, show as as_word
-from mollifier_lab.where import Where, where_flags
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 
 class AllDiverged(LabError):
-    """Every trial diverged: there is no best."""
+    """Every trial diverged, so there is no best."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,11 @@ class Best:
 
     Attributes:
         number: Of the trial.
-        metric: What was compared.
+        metric: The metric that was compared.
         value: Its value.
-        config: All of its settings.
-        path: The best.json that holds them.
-        trials: How many of each outcome: done, diverged, failed, left.
+        config: All its settings.
+        path: The best.json that contains them.
+        trials: The number of trials with each outcome: done, diverged, failed, left.
     """
 
     number: int
@@ -85,31 +85,31 @@ def search(
     storage: str | None = None,
     allow_other_data: bool = False,
     pruner: Name = "none",
-    **where: Unpack[Where],
+    **where: Unpack[PoolOptions],
 ) -> Best:
-    """Search a method's settings at random, or go on with such a search.
+    """Search a method's settings at random, or continue such a search.
 
     Args:
-        task: Its name.
-        method: Its name.
-        trials: How many in all; those of an earlier search in that folder count.
+        task: The name of the task.
+        method: The name of the method.
+        trials: The number of trials in all, including those of an earlier search in that folder.
         out: The folder of the search. Several machines that share it, and name one database, share the work.
-        preset: Whose settings to start from.
-        changes: Settings of all trials, by name or as ``name=value``; what is set here is not drawn.
-        seed: Of the search and of its runs.
+        preset: The preset to start from.
+        changes: Settings of all trials, by name or as ``name=value``; these are not drawn.
+        seed: The seed of the search and of its runs.
         storage: The URL of Optuna's database; SQLite in the folder by default.
-        allow_other_data: Take data files that are not the published ones?
-        pruner: Ends trials early that look bad beside the others: ``median`` or ``halving``, as Optuna has them. Then which trials come to
-            their ends depends on the order in which they are run, and so on the number of workers.
+        allow_other_data: Whether to accept data files that are not the published ones.
+        pruner: Ends unpromising trials early: ``median`` or ``halving``, Optuna's pruners. Which trials are ended then depends on the
+            order in which they run, and therefore on the number of workers.
         **where: ``data``, ``workers``, ``backend``, ``address``, ``threads``, ``show`` and ``logger``, as for `mollifier_lab.pool.Pool`.
 
     Returns:
-        The best trial; its settings are in best.json, too.
+        The best trial; its settings are also in best.json.
 
     Raises:
-        LabError: If something is not understood, the folder or the database holds another search, or no trial came to a good end
+        LabError: If something is not understood, the folder or the database contains another search, or no trial succeeded
             (`AllDiverged` if that is the reason).
-        Interrupted: After Ctrl-C; runs of this machine have saved.
+        Interrupted: After Ctrl-C; runs on this machine have saved.
     """
     out = Path(out).resolve()
     common = parse_changes(changes, task)
@@ -129,7 +129,7 @@ def search(
     out.mkdir(parents=True, exist_ok=True)
     base = json.loads(RunConfig.make(task, method, seed, preset, **common).to_json())
     facts = base.pop("settings") | base | {"drawn": {name: list(each) for name, each in space.items()}}
-    facts |= {"pruner": pruner} if pruning else {}  # as records were before there was one
+    facts |= {"pruner": pruner} if pruning else {}  # for records from before there was a pruner
     told: dict[str, Any] = {
         "format": 1, "task": task, "method": method, "trials": trials, "drawn": facts["drawn"], "preset": preset, "changes": common, "seed": seed,
     }  # fmt: skip
@@ -137,7 +137,7 @@ def search(
         told["pruner"] = pruner
     RunFolder(out).write(SEARCH, json.dumps(told, indent=2) + "\n")
     with contextlib.ExitStack() as stack:
-        with filelock.FileLock(out / ".search.lock"):  # one at a time makes the tables and counts the trials
+        with filelock.FileLock(out / ".search.lock"):  # one process at a time creates the tables and counts the trials
             record = stack.enter_context(open_trials(url, title, facts))
             record.add(jobs, space)
         numbers = {job.path: number for number, job in enumerate(jobs)}
@@ -146,10 +146,10 @@ def search(
         def line(outcome: Outcome) -> str:
             record.tell(numbers[outcome.job.path], outcome)
             RunFolder(out).write("trials.csv", record.csv())
-            # the task's headline may be of the test set, which nobody is to see before the search is over
+            # the task's headline may be of the test set, which must not be seen before the search is over
             return describe(outcome, f"trial {numbers[outcome.job.path]}", outcome.job.config.settings.curve)
 
-        for job in left:  # done in a search that was killed before it could say so
+        for job in left:  # done in a search that was killed before it could record it
             if RunFolder(job.path).status == "done":
                 line(Outcome(job, "found"))
         try:
@@ -159,7 +159,7 @@ def search(
                 task, method, trials, out, preset=preset, changes=common, seed=seed, storage=storage,
                 allow_other_data=allow_other_data, pruner=pruner, **where,
             )  # fmt: skip
-            raise Interrupted(f"{how_far(jobs, pool.address)}. Go on with: {command}") from None
+            raise Interrupted(f"{how_far(jobs, pool.address)}. To continue: {command}") from None
         record.check(jobs, url)
         RunFolder(out).write("trials.csv", record.csv())
         best = _best(out, record.all[:trials], jobs)
@@ -169,17 +169,17 @@ def search(
 
 
 def check_trials(trials: int) -> None:
-    """Check their number.
+    """Check the number of trials.
 
     Raises:
-        LabError: If it is none that a search can have.
+        LabError: If a search cannot have that number.
     """
     if not 1 <= trials <= MANY:
         raise LabError(f"trials={trials}: expected a whole number from 1 to {MANY}")
 
 
 def search_space(task: str, method: str, changes: dict[str, Any]) -> dict[str, Range]:
-    """What is drawn: the task's settings, then the knobs of the method; not what is set.
+    """Return what is drawn: the task's settings, then the knobs of the method, without what is set.
 
     >>> search_space("parity", "dropout", {"gain": 1.0})
     {'lr': (0.001, 3.0, 'log'), 'dropout': (0.02, 0.5, 'linear')}
@@ -188,17 +188,16 @@ def search_space(task: str, method: str, changes: dict[str, Any]) -> dict[str, R
     ranges = {**kind.search, **{knob: kind.knobs.get(knob, KNOBS[knob]) for knob in method_for(method, task).knobs}}
     space = {name: each for name, each in ranges.items() if name not in changes}
     if not space:
-        raise LabError(
-            f"nothing is left to search: {', '.join(ranges)} are all set; leave one of them out of the changes"
-        )
+        raise LabError(f"nothing is left to search: {', '.join(ranges)} are all set; do not set one of them")
     return space
 
 
 def draw(space: dict[str, Range], seed: int, number: int) -> dict[str, float]:
-    """The settings of a trial. Each depends on the seed, the trial's number and its own name alone, so all methods get the same ones.
+    """Return the settings of a trial. Each depends only on the seed, the trial's number and its own name, so all methods get the same
+    values.
 
-    They are points of a Halton sequence, shifted at random by the seed: the first eight learning rates lie in eight equal parts of the range,
-    where independent draws leave gaps.
+    They are points of a Halton sequence that the seed shifts at random: the first eight learning rates lie in eight equal parts of the range,
+    whereas independent draws would leave gaps.
 
     >>> plain, noisy = (draw(search_space("parity", name, {}), seed=0, number=3) for name in ("plain", "mollified"))
     >>> plain["lr"] == noisy["lr"]
@@ -254,7 +253,7 @@ def search_command(
     storage: str | None = None,
     allow_other_data: bool = False,
     pruner: Name = "none",
-    **where: Unpack[Where],
+    **where: Unpack[PoolOptions],
 ) -> str:
     """Return the command that starts or continues a search, without a database's password; for the arguments see `search`.
 
@@ -266,7 +265,7 @@ def search_command(
         words += ["--set", *(f"{name}={as_word(value)}" for name, value in settings.items())]
     words += ["--seed", str(seed), "--out", str(out)]
     words += ["--storage", without_password(storage)] if storage else []
-    words += where_flags(where)
+    words += pool_flags(where)
     words += ["--pruner", pruner] if pruner != "none" else []
     words += ["--allow-other-data"] if allow_other_data else []
     words += code.flags()
@@ -280,7 +279,7 @@ def _best(out: Path, found: list[FrozenTrial], jobs: list[Job]) -> Best:
     if not good:
         told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         kind = AllDiverged if counts["diverged"] == len(found) else LabError
-        raise kind(f"{out}: no trial came to a good end ({told}); see failure.txt in their folders")
+        raise kind(f"{out}: no trial succeeded ({told}); see failure.txt in their folders")
     best = min(good, key=lambda trial: (trial.value, trial.number))
     config, path = replace(jobs[best.number].config, trial=False), out / "best.json"
     RunFolder(out).write(path.name, config.to_json())

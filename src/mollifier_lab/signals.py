@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as a question that a loop answers when it can."""
+"""Turn SIGINT and SIGTERM into a flag that a loop checks when it can."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Stop:
-    """Has the process been told to stop? The first signal asks, the second does not ask any more.
+    """Record whether the process has been told to stop. The first signal sets the flag, the second interrupts at once.
 
     >>> with Stop() as stop:
     ...     stop.asked
@@ -21,7 +21,7 @@ class Stop:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Stop:
-        if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handler
+        if threading.current_thread() is threading.main_thread():  # Python allows no handler outside the main thread
             self._before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 

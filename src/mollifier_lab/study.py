@@ -1,4 +1,4 @@
-"""A comparison: variants × seeds, each run in a folder of its own, made where there is room.
+"""Make a comparison: variants × seeds, each run in a folder of its own, on this machine or a cluster.
 
 >>> import tempfile
 >>> tiny = {"bits": 4, "width": 8, "depth": 2, "samples": 16, "updates": 4, "evaluate_every": 2}
@@ -6,10 +6,10 @@
 >>> [run.path.relative_to(out).as_posix() for run in compare("parity", ["plain", "plain:lr=0.5"], 1, out, preset="quick", changes=tiny, show=False)]
 ['plain/seed-0', 'plain_lr=0.5/seed-0']
 
-    study.json                  task, variants, seeds, preset, changes, what was tuned, command: those of the last `compare`
+    study.json                  task, variants, seeds, preset, changes, what was tuned, command: all from the last `compare`
     VARIANT/tuned.json          the search that chose settings for this variant, if there was one
     VARIANT/seed-N/             a run, see `mollifier_lab.runs`
-    VARIANT/.seed-N.lock        locked while that run goes on
+    VARIANT/.seed-N.lock        locked while that run is in progress
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from pathlib import Path
 from typing import Unpack
 
 from mollifier_lab import imports as code
-from mollifier_lab.data.sums import check_data
+from mollifier_lab.data.checksums import check_data
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.job import Job, Outcome, different
 from mollifier_lab.json_files import read_object
+from mollifier_lab.memory import check_memory
 from mollifier_lab.overview import Overview
 from mollifier_lab.pool import Pool
+from mollifier_lab.pool_options import PoolOptions, pool_flags
 from mollifier_lab.progress import print_line
 from mollifier_lab.report.formats import show_metric, show_seconds, show_unfinished, title
-from mollifier_lab.room import check_room
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.tuned import Tuned
 from mollifier_lab.variants import Changes, Variant, parse_changes, parse_variants, show as as_word
-from mollifier_lab.where import Where, where_flags
 
 FORMAT = 1
-MANY = 10_000  # runs or trials of one command: more are a slip of the finger
+MANY = 10_000  # runs or trials of one command: more are probably a typing error
 SEARCH_SEED = 1000  # of a search before a comparison: none of the seeds that are compared
 
 
@@ -53,31 +53,31 @@ def compare(
     tuned: Mapping[str, Tuned] | None = None,
     command: str = "",
     allow_other_data: bool = False,
-    **where: Unpack[Where],
+    **where: Unpack[PoolOptions],
 ) -> list[RunFolder]:
-    """Run what is missing of a comparison: finished runs are left alone, started ones continue, failed ones are tried again.
+    """Run what is missing from a comparison: finished runs are left alone, started ones continue, failed ones are tried again.
 
-    A run that fails leaves a failure.txt in its folder and stops no other. Several of these at once in one folder share the work. A run's
+    A run that fails leaves a failure.txt in its folder and stops no other run. Several calls at once in one folder share the work. A run's
     numbers depend on its config and the number of threads, not on where it runs.
 
     Args:
-        task: Its name.
-        variants: ``method`` or ``method:setting=value,…``; none: the task's usual ones.
-        seeds: How many, from 0; or which.
+        task: The name of the task.
+        variants: ``method`` or ``method:setting=value,…``; if there are none, the task's default methods.
+        seeds: The number of seeds, from 0; or a list of seeds.
         out: The folder of the comparison; on a cluster, on storage that all machines share.
-        preset: Whose settings to start from.
+        preset: The preset to start from.
         changes: Settings of all runs, by name or as ``name=value``.
-        tuned: What searches chose, by variant; it goes before ``changes``, and is written beside the runs.
-        command: What makes it, if it is another than `study_command`.
-        allow_other_data: Take data files that are not the published ones?
+        tuned: The values that searches chose, by variant. They take precedence over ``changes``, and are written next to the runs.
+        command: The command that makes it, if it is not `study_command`.
+        allow_other_data: Whether to accept data files that are not the published ones.
         **where: ``data``, ``workers``, ``backend``, ``address``, ``threads``, ``show`` and ``logger``, as for `mollifier_lab.pool.Pool`.
 
     Returns:
-        The runs, variant by variant; see `RunFolder.status` for how far each is.
+        The runs, variant by variant; `RunFolder.status` tells the state of each.
 
     Raises:
-        LabError: If something is not understood, or a folder holds another run than the wanted one; nothing was run then.
-        Interrupted: After Ctrl-C; runs of this machine have saved.
+        LabError: If something is not understood, or a folder contains a run other than the requested one. Nothing has been run then.
+        Interrupted: After Ctrl-C; runs on this machine have saved.
     """
     out = Path(out).resolve()
     wanted, numbers, common = parse_variants(variants, task), seed_list(seeds), parse_changes(changes, task)
@@ -110,7 +110,7 @@ def compare(
     try:
         run_missing(pool, jobs, describe)
     except Interrupted:
-        raise Interrupted(f"{how_far(jobs, pool.address)}. Go on with: {command}") from None
+        raise Interrupted(f"{how_far(jobs, pool.address)}. To continue: {command}") from None
     return [RunFolder(job.path) for job in jobs]
 
 
@@ -128,7 +128,7 @@ def study_command(
     best: Sequence[str | Path] = (),
     allow_other_data: bool = False,
     pruner: str = "none",
-    **where: Unpack[Where],
+    **where: Unpack[PoolOptions],
 ) -> str:
     """Return the command that starts or continues a comparison; for the arguments see `compare` and `mollifier_lab.tuning.tune`.
 
@@ -147,7 +147,7 @@ def study_command(
         words += ["--search-set", *(f"{name}={as_word(value)}" for name, value in settings.items())]
     words += ["--search-seed", str(search_seed)] if search_seed != SEARCH_SEED else []
     words += ["--best", *map(str, best)] if best else []
-    words += ["--out", str(out), *where_flags(where)]
+    words += ["--out", str(out), *pool_flags(where)]
     words += ["--pruner", pruner] if pruner != "none" else []
     words += ["--allow-other-data"] if allow_other_data else []
     words += code.flags()
@@ -155,13 +155,13 @@ def study_command(
 
 
 def seed_list(seeds: int | Sequence[int]) -> list[int]:
-    """Which seeds.
+    """Return the list of seeds.
 
     >>> seed_list(3), seed_list([4, 2])
     ([0, 1, 2], [4, 2])
 
     Raises:
-        LabError: If there is none, one twice, or one below 0.
+        LabError: If there is no seed, a seed twice, or a seed below 0.
     """
     if isinstance(seeds, int) and seeds > MANY:
         raise LabError(f"seeds={seeds}: expected at most {MANY}")
@@ -172,7 +172,7 @@ def seed_list(seeds: int | Sequence[int]) -> list[int]:
 
 
 def check_folders(jobs: Sequence[Job]) -> None:
-    """All folders that hold another run than the wanted one, in one error.
+    """Name all folders that contain a run other than the requested one, in one error.
 
     Raises:
         LabError: If there is such a folder.
@@ -185,39 +185,39 @@ def check_folders(jobs: Sequence[Job]) -> None:
 
 
 def check_holds_no_run(out: Path) -> None:
-    """Refuse to put many runs into the folder of one.
+    """Refuse to put many runs into the folder of one run.
 
     Raises:
         LabError: If it is the folder of a run.
     """
     if (out / "config.json").exists():
         raise LabError(
-            f"{out} holds a run, and expected was a folder for many; nothing was touched. Name another folder (--out)"
+            f"{out} contains a single run; expected a folder for a comparison. Nothing was changed; name another folder (--out)"
         )
 
 
 def check_data_there(pool: Pool, jobs: Sequence[Job]) -> None:
-    """Say that the data of runs is missing or not what was published, or a network too large: once, before the first run starts.
+    """Report missing data, data that is not the published one, or a network that is too large: once, before the first run starts.
 
-    Machines of a cluster may have the data, or the memory, where this one has not.
+    The machines of a cluster may have the data, or the memory, that this machine lacks.
 
     Raises:
-        LabError: If something is missing here, runs are to be made here, and not all are done.
+        LabError: If something is missing here, and runs that are not done yet would be made here.
     """
     missing = [job.config for job in jobs if RunFolder(job.path).status != "done"]
     if missing and pool.address is None:
         check_data(missing[0].task, pool.data, allow_other=missing[0].other_data)
         for config in missing:
-            check_room(config.settings)
+            check_memory(config.settings)
 
 
 def run_missing(pool: Pool, jobs: Sequence[Job], line: Callable[[Outcome], str]) -> None:
     """Run what is not done.
 
     Args:
-        pool: Where.
-        jobs: All that is wanted.
-        line: Called as each run ends, for a line about it.
+        pool: Where to run them.
+        jobs: All requested runs.
+        line: Called as each run ends; returns a line about it.
     """
     from rich.console import Console
 
@@ -228,14 +228,14 @@ def run_missing(pool: Pool, jobs: Sequence[Job], line: Callable[[Outcome], str])
         console.print(f"{done} of {len(jobs)} runs are done already", highlight=False)
     overview = Overview(console, missing, done, pool.workers)
     with contextlib.ExitStack() as stack:
-        bar = pool.show and not pool.alone and console.is_terminal and bool(missing)  # a run alone has a bar of its own
+        bar = pool.show and not pool.alone and console.is_terminal and bool(missing)  # a single run has its own bar
         if bar:
             stack.enter_context(overview)
         for outcome in pool.run(missing):
             done += 1
             overview.ended(outcome)
             text = line(outcome)
-            left = overview.left() if pool.show and not bar and done < len(jobs) else None  # the bar says it, too
+            left = overview.left() if pool.show and not bar and done < len(jobs) else None  # the bar says it as well
             if left is not None and left >= 1:
                 text += f"; about {show_seconds(left)} left"
             if pool.show or outcome.status == "failed":
@@ -243,7 +243,7 @@ def run_missing(pool: Pool, jobs: Sequence[Job], line: Callable[[Outcome], str])
 
 
 def describe(outcome: Outcome, name: str = "", metric: str = "") -> str:
-    """A run that has ended, in a line: by its variant and seed and the task's headline, or by another name and metric."""
+    """Describe a run that has ended in one line: its variant, seed and headline metric, or another name and metric."""
     config, folder = outcome.job.config, RunFolder(outcome.job.path)
     name, metric = name or f"{config.title}, seed {config.seed}", metric or config.settings.headline
     if outcome.status == "failed":
@@ -257,30 +257,32 @@ def describe(outcome: Outcome, name: str = "", metric: str = "") -> str:
 
 
 def how_far(jobs: Sequence[Job], address: str | None) -> str:
-    """How many runs are done, and what becomes of the others.
+    """Say how many runs are done, and what happens to the others.
 
     >>> how_far([], None)
-    'stopped: 0 of 0 runs are done, and kept; those under way go on from where they have last saved'
+    'stopped: 0 of 0 runs are done and kept; the others continue from their last checkpoints'
     """
     done = sum(RunFolder(job.path).status == "done" for job in jobs)
     rest = (
-        f"the cluster at {address} may still work on others"
+        f"the cluster at {address} may still be working on others"
         if address
-        else "those under way go on from where they have last saved"
+        else "the others continue from their last checkpoints"
     )
-    return f"stopped: {done} of {len(jobs)} runs are done, and kept; {rest}"
+    return f"stopped: {done} of {len(jobs)} runs are done and kept; {rest}"
 
 
 def _check(out: Path, task: str) -> None:
-    """Is the folder free for a comparison of that task?"""
+    """Check that the folder is free for a comparison of that task."""
     path = out / "study.json"
     try:
         found = read_object(path).get("task")
     except FileNotFoundError:
         return
     except LabError as error:
-        raise LabError(f"{error}; it is not of a comparison: name another folder (--out), or remove it") from None
+        raise LabError(
+            f"{error}; it does not belong to a comparison: name another folder (--out), or remove it"
+        ) from None
     if not isinstance(found, str):
-        raise LabError(f"{path} is not of a comparison (no task); name another folder (--out), or remove it")
+        raise LabError(f"{path} does not belong to a comparison (no task); name another folder (--out), or remove it")
     if found != task:
-        raise LabError(f"{out} holds a comparison of task {found!r}, wanted is {task!r}; name another folder (--out)")
+        raise LabError(f"{out} contains a comparison of task {found!r}, not {task!r}; name another folder (--out)")

@@ -1,4 +1,4 @@
-"""Optuna's record of a search: its trials, what was drawn and what came out, for Optuna's own tools to read, too."""
+"""Optuna's record of a search: its trials, the values that were drawn and the results, which Optuna's own tools can read as well."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Trials:
 
     @property
     def all(self) -> list[FrozenTrial]:
-        """In the order of their numbers."""
+        """Return the trials in the order of their numbers."""
         return self._study.get_trials(deepcopy=False)
 
     def add(self, jobs: list[Job], space: dict[str, Range]) -> None:
-        """Add those that are not there; Optuna counts them as they come."""
+        """Add the trials that are missing. Optuna numbers them in the order of their arrival."""
         from optuna.distributions import BaseDistribution, FloatDistribution
         from optuna.trial import TrialState, create_trial
 
@@ -47,11 +47,11 @@ class Trials:
             self._study.add_trial(create_trial(state=TrialState.RUNNING, params=params, distributions=distributions, user_attrs={"folder": job.path.name}))  # fmt: skip
 
     def tell(self, number: int, outcome: Outcome) -> None:
-        """Write down a trial's end. What the user can put right is left open: the next search tries it again."""
+        """Record the end of a trial. If the user can correct the cause of a failure, it stays open, and the next search tries it again."""
         from optuna.exceptions import UpdateFinishedTrialError
         from optuna.trial import TrialState
 
-        with contextlib.suppress(UpdateFinishedTrialError):  # another process has just told the same
+        with contextlib.suppress(UpdateFinishedTrialError):  # another process has just recorded the same
             if outcome.status == "failed":
                 if not outcome.curable:
                     self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
@@ -61,10 +61,10 @@ class Trials:
                 self._study.tell(number, value_of(outcome.job), skip_if_finished=True)
 
     def check(self, jobs: list[Job], url: str) -> None:
-        """Hold the record against the runs themselves: a database has no checksums.
+        """Check the record against the runs themselves: a database has no checksums.
 
         Raises:
-            LabError: If a run is damaged, or the record says another thing of it.
+            LabError: If a run is damaged, or the record contradicts it.
         """
         for job, trial in zip(jobs, self.all, strict=False):
             if RunFolder(job.path).status != "done":
@@ -74,8 +74,8 @@ class Trials:
                 trial.state.is_finished() and not pruned(job) and trial.value != value_of(job)
             ):
                 raise LabError(
-                    f"storage {without_password(url)}: damaged: of trial {trial.number} it says another thing than {job.path}; "
-                    "restore it, or remove it: it is made again from the trials"
+                    f"storage {without_password(url)}: damaged: its record of trial {trial.number} contradicts {job.path}; "
+                    "restore it, or remove it: it is created again from the trials"
                 )
 
     def csv(self) -> str:
@@ -92,7 +92,7 @@ class Trials:
 
 
 def pruned(job: Job) -> bool:
-    """Was the trial given up, as worse than the others at that point?
+    """Return whether the trial was ended early because it was worse than the others at that point.
 
     Raises:
         LabError: If its records are damaged.
@@ -103,7 +103,7 @@ def pruned(job: Job) -> bool:
 
 
 def value_of(job: Job) -> float:
-    """The value of a trial that is done: infinite if it diverged.
+    """Return the value of a trial that is done: infinite if it diverged.
 
     Raises:
         LabError: If its records are damaged.
@@ -115,7 +115,7 @@ def value_of(job: Job) -> float:
 
 
 def end(trial: FrozenTrial) -> End:
-    """How a trial came out: one that diverged has an infinite value, one that failed has none."""
+    """Return how a trial ended: one that diverged has an infinite value, one that failed has none."""
     if not trial.state.is_finished():
         return "left"
     if trial.state.name == "PRUNED":
@@ -127,15 +127,15 @@ def end(trial: FrozenTrial) -> End:
 
 @contextlib.contextmanager
 def open_trials(url: str, name: str, facts: dict[str, Any]) -> Iterator[Trials]:
-    """The trials of that name in a database, which is made if it is not there.
+    """Return the trials of that name in a database, which is created if it does not exist.
 
     Args:
-        url: Of the database.
-        name: Of Optuna's study.
-        facts: All that the trials depend on, flat, as JSON gives it back.
+        url: The URL of the database.
+        name: The name of Optuna's study.
+        facts: Everything that the trials depend on, flat, as JSON returns it.
 
     Raises:
-        LabError: If the database can not be used, or holds a search of that name with other facts.
+        LabError: If the database cannot be used, or contains a search of that name with other facts.
     """
     import optuna
     import sqlalchemy
@@ -151,9 +151,9 @@ def open_trials(url: str, name: str, facts: dict[str, Any]) -> Iterator[Trials]:
         there = study.user_attrs.get("search", facts)
         names = [name for name in {**there, **facts} if there.get(name) != facts.get(name)]
         if names:
-            problems = [f"{each} is {there.get(each)!r} there, {facts.get(each)!r} is wanted" for each in names]
+            problems = [f"{each} is {there.get(each)!r} there, {facts.get(each)!r} is requested" for each in names]
             raise LabError(
-                f"{without_password(url)} holds another search named {name!r}: {'; '.join(problems)}. "
+                f"{without_password(url)} contains a different search named {name!r}: {'; '.join(problems)}. "
                 "Nothing was run; name another folder (--out) or storage"
             )
         study.set_user_attr("search", facts)
@@ -167,7 +167,7 @@ def open_trials(url: str, name: str, facts: dict[str, Any]) -> Iterator[Trials]:
 
 
 def without_password(url: str) -> str:
-    """A database's URL as it may be shown.
+    """Return a database's URL without its password.
 
     >>> without_password("mysql://me:secret@host/db")
     'mysql://me:***@host/db'

@@ -1,4 +1,4 @@
-"""What a search has chosen for a variant, written beside its runs, so that every number says how it was tuned. No torch here.
+"""What a search has chosen for a variant, written next to its runs, so that every number says how it was tuned. No torch here.
 
 >>> found = Tuned("plain", 8, {"lr": (0.1, 1.0, "log")}, {"lr": 0.25}, "valid_error", 0.125)
 >>> found.summary
@@ -24,17 +24,17 @@ NAME, FORMAT = "tuned.json", 1
 
 @dataclass(frozen=True)
 class Tuned:
-    """A search and what came out of it.
+    """A search and its result.
 
     Attributes:
         method: The method that was searched.
-        trials: How many, the same for every method of a study.
-        ranges: What was drawn, and from where.
-        chosen: The values of the best trial; empty if every trial diverged: then nothing is chosen.
-        metric: What the trials were compared by: of the validation set where the task has one, never of the test set.
-        value: The best trial's.
-        changes: Settings of the trials alone: a shorter training, for example.
-        outcomes: How many trials came to which end.
+        trials: The number of trials, the same for every method of a study.
+        ranges: The settings that were drawn, and their ranges.
+        chosen: The values of the best trial; empty if every trial diverged.
+        metric: The metric by which trials were compared: on the validation set if the task has one, never on the test set.
+        value: Its value for the best trial.
+        changes: Settings that were changed for the trials only, for example a shorter training.
+        outcomes: The number of trials with each outcome.
     """
 
     method: str
@@ -48,7 +48,7 @@ class Tuned:
 
     @property
     def summary(self) -> str:
-        """As the table says it."""
+        """Describe the search as the table does."""
         lost = "" if self.chosen else ": all diverged, none chosen"
         return f"{', '.join(self.ranges)} on {self.trials} trial{'' if self.trials == 1 else 's'}{lost}"
 
@@ -59,7 +59,7 @@ class Tuned:
 
     @classmethod
     def read(cls, folder: Path) -> Tuned | None:
-        """Read it back; None if there is none.
+        """Read it from the folder of a variant; None if there is none.
 
         Raises:
             LabError: If the file is not understood.
@@ -78,10 +78,10 @@ class Tuned:
 
 
 def checked(found: Tuned) -> Tuned:
-    """What was read from a file, if its parts are of the right types.
+    """Return what was read from a file, if its parts have the right types.
 
     Raises:
-        ValueError: If one is not.
+        ValueError: If a part has a wrong type.
     """
     for name, good in (
         ("method", isinstance(found.method, str)),

@@ -1,4 +1,5 @@
-"""The same search for every variant, on validation data, then several seeds of the best of each: one call, resumed at any point.
+"""Search every variant in the same way, on validation data, and compare the best settings of each over several seeds, in one call that can
+be resumed at any point.
 
 >>> import tempfile
 >>> tiny = {"bits": 4, "width": 8, "depth": 2, "samples": 16, "updates": 4, "evaluate_every": 2}
@@ -20,6 +21,7 @@ from typing import Any, Unpack
 
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.json_files import read_object, read_text
+from mollifier_lab.pool_options import PoolOptions
 from mollifier_lab.pruning import Name
 from mollifier_lab.runs import SEARCH, RunFolder
 from mollifier_lab.search import AllDiverged, search, search_space
@@ -27,7 +29,6 @@ from mollifier_lab.settings import TASKS, RunConfig
 from mollifier_lab.study import SEARCH_SEED, compare, study_command
 from mollifier_lab.tuned import Tuned, checked
 from mollifier_lab.variants import Changes, Variant, parse_changes, parse_variants
-from mollifier_lab.where import Where
 
 
 def tune(
@@ -44,34 +45,34 @@ def tune(
     command: str = "",
     pruner: Name = "none",
     allow_other_data: bool = False,
-    **where: Unpack[Where],
+    **where: Unpack[PoolOptions],
 ) -> list[RunFolder]:
-    """Search for every variant, then compare what was found best, over seeds.
+    """Search every variant, then compare the best settings of each over seeds.
 
-    Every variant gets the same number of trials, the same ranges, and in trial n the same draw of each setting that variants share. What a
-    variant or ``changes`` sets is not drawn. A variant whose trials all diverge is compared with the settings that it has anyway.
+    Every variant gets the same number of trials, the same ranges, and in trial n the same value of each setting that variants share. What a
+    variant or ``changes`` sets is not drawn. A variant whose trials all diverge is compared with the settings that it has without a search.
 
     Args:
-        task: Its name.
-        variants: As for `mollifier_lab.study.compare`.
-        trials: Of each variant.
-        seeds: How many, or which, of the comparison.
-        out: The folder; the searches are in ``search`` there, a folder for each variant.
-        preset: Whose settings to start from.
+        task: The name of the task.
+        variants: The same as for `mollifier_lab.study.compare`.
+        trials: The number of trials of each variant.
+        seeds: The number of seeds of the comparison, or a list of seeds.
+        out: The folder. The searches are in its folder ``search``, one folder per variant.
+        preset: The preset to start from.
         changes: Settings of all runs, the trials included.
-        trial_changes: Settings of the trials alone: a shorter training.
-        search_seed: Of the draws and of the trials' runs; by default one that no comparison is likely to have.
-        command: What makes it, if it is another than `study_command`.
-        pruner: Of every search, as for `mollifier_lab.search.search`.
-        allow_other_data: Take data files that are not the published ones?
-        **where: As for `mollifier_lab.study.compare`.
+        trial_changes: Settings that are changed for the trials only, for example a shorter training.
+        search_seed: The seed of the draws and of the trials; by default one that no comparison is likely to have.
+        command: The command that makes it, if it is not `study_command`.
+        pruner: The pruner of every search, as for `mollifier_lab.search.search`.
+        allow_other_data: Whether to accept data files that are not the published ones.
+        **where: The same as for `mollifier_lab.study.compare`.
 
     Returns:
         The runs of the comparison, without the trials.
 
     Raises:
-        LabError: If something is not understood, or a folder holds something else.
-        Interrupted: After Ctrl-C; runs of this machine have saved.
+        LabError: If something is not understood, or a folder contains something else.
+        Interrupted: After Ctrl-C; runs on this machine have saved.
     """
     out = Path(out).resolve()
     wanted, common, short = (
@@ -79,7 +80,7 @@ def tune(
         parse_changes(changes, task),
         parse_changes(trial_changes, task),
     )
-    for variant in wanted:  # all that can be wrong is told before the first trial
+    for variant in wanted:  # everything that can be wrong is reported before the first trial
         variant.config(task, 0, preset, common | short)
         _own_draws(task, variant, common, short)
     command = command or study_command(
@@ -96,19 +97,19 @@ def tune(
                 allow_other_data=allow_other_data, **where,
             )  # fmt: skip
     except Interrupted as stopped:
-        raise Interrupted(f"{str(stopped).partition('. Go on with')[0]}. Go on with: {command}") from None
+        raise Interrupted(f"{str(stopped).partition('. To continue')[0]}. To continue: {command}") from None
     return compare(
         task, wanted, seeds, out, preset=preset, changes=common, tuned=tuned, command=command, allow_other_data=allow_other_data, **where
     )  # fmt: skip
 
 
 def _own_draws(task: str, variant: Variant, common: dict[str, Any], short: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a variant's trials that are not drawn."""
+    """Return the settings of a variant's trials that are not drawn."""
     changes = {**common, **variant.changes, **short}
     drawn = search_space(task, variant.method, {**common, **variant.changes})
     if both := sorted(set(drawn) & set(short)):
         raise LabError(
-            f"{', '.join(both)}: set for the trials alone, but that is what they are to find; set it for all runs"
+            f"{', '.join(both)}: set for the trials only, but the trials are meant to find it; set it for all runs"
         )
     return changes
 
@@ -140,14 +141,14 @@ def compare_best(
     changes: Changes = (),
     command: str = "",
     allow_other_data: bool = False,
-    **where: Unpack[Where],
+    **where: Unpack[PoolOptions],
 ) -> list[RunFolder]:
-    """Compare with what earlier searches found: what they drew is set for the variants of their method, but for what is set by hand.
+    """Compare with the results of earlier searches: what they found is set for the variants of their method, except for what is set by hand.
 
     For the arguments see `tune`; ``best`` are best.json files.
 
     Raises:
-        LabError: If a file is not understood, or of a method that is not compared.
+        LabError: If a file is not understood, or belongs to a method that is not compared.
     """
     wanted, common, tuned = parse_variants(variants, task), parse_changes(changes, task), {}
     for path in best:
@@ -155,7 +156,7 @@ def compare_best(
         of = [variant for variant in wanted if variant.method == found.method]
         if not of:
             raise LabError(
-                f"{path}: of method {found.method!r}, which is not compared; compared are {', '.join(map(str, wanted))}"
+                f"{path}: belongs to method {found.method!r}, which is not compared; expected one of: {', '.join(map(str, wanted))}"
             )
         for variant in of:
             chosen = {name: each for name, each in found.chosen.items() if name not in {**common, **variant.changes}}
@@ -170,10 +171,10 @@ def compare_best(
 
 
 def found_best(path: str | Path, task: str) -> Tuned:
-    """What an earlier search found: its best.json, with the search.json beside it.
+    """Return the result of an earlier search: its best.json, with the search.json next to it.
 
     Raises:
-        LabError: If the files are not there or not understood, or of another task.
+        LabError: If the files do not exist, are not understood, or belong to another task.
     """
     path = Path(path)
     try:
@@ -187,12 +188,12 @@ def found_best(path: str | Path, task: str) -> Tuned:
         )  # fmt: skip
     except FileNotFoundError as error:
         raise LabError(
-            f"{path}: {error.filename} is not there; expected the best.json of `mollifier search`, with its {SEARCH} beside it"
+            f"{path}: {error.filename} does not exist; expected the best.json of `mollifier search`, with its {SEARCH} next to it"
         ) from None
     except LabError as error:
         raise LabError(f"{path}: not what `mollifier search` writes ({error})") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LabError(f"{path}: not what `mollifier search` writes ({error!r:.200})") from None
     if config.task != task:
-        raise LabError(f"{path}: of task {config.task!r}, wanted is {task!r}")
+        raise LabError(f"{path}: belongs to task {config.task!r}, not {task!r}")
     return found

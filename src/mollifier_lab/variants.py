@@ -1,4 +1,4 @@
-"""What a comparison compares: a method, with settings of its own behind a colon. No torch here.
+"""What a comparison compares: a method, with settings of its own after a colon. No torch here.
 
 >>> variant = Variant.parse("plain:lr=0.1,gain=4", "parity")
 >>> variant.method, variant.changes
@@ -32,7 +32,7 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "adding": ("plain", "copy", "paper-lstm", "mollified"),
 }
 USUAL = ("plain", "mollified")  # of a task that names none
-LONGEST = 100  # of a folder's name; file systems take 255 bytes
+LONGEST = 100  # of a folder's name; file systems accept 255 bytes
 SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -41,8 +41,8 @@ class Variant:
     """A method with settings of its own.
 
     Attributes:
-        method: Its name.
-        changes: The settings that differ from the others', by name.
+        method: The name of the method.
+        changes: The settings in which it differs from the others, by name.
     """
 
     method: str
@@ -65,12 +65,12 @@ class Variant:
 
     @property
     def label(self) -> str:
-        """As tables and plots name it."""
+        """The name in tables and plots."""
         return ", ".join([METHODS[self.method].title, *self._parts])
 
     @property
     def slug(self) -> str:
-        """A folder's name: no two variants have the same, and every file system takes it."""
+        """The name of a folder: no two variants have the same, and every file system accepts it."""
         plain = "_".join([self.method, *self._parts])
         safe = re.sub(r"[^A-Za-z0-9._=+-]", "-", plain)
         if safe == plain and len(safe) <= LONGEST:
@@ -85,19 +85,19 @@ class Variant:
         return ":".join([self.method, *([",".join(self._parts)] if self.changes else [])])
 
     def config(self, task: str, seed: int, preset: str, changes: Mapping[str, Any]) -> RunConfig:
-        """The config of its run with a seed; its own settings go before those of all."""
+        """Return the config of its run with a seed. Its own settings take precedence over those of all variants."""
         label = self.label if self.changes else ""
         return RunConfig.make(task, self.method, seed, preset, label, **{**changes, **self.changes})
 
 
 def parse_variants(given: Sequence[str | Variant], task: str) -> list[Variant]:
-    """All variants, or the task's usual ones if none is given.
+    """Return all variants, or the task's default methods if none is given.
 
     >>> [str(variant) for variant in parse_variants([], "ptb")]
     ['plain', 'paper-lstm', 'mollified', 'residual']
 
     Raises:
-        LabError: If one is not understood, or there twice.
+        LabError: If a variant is not understood, or given twice.
     """
     pick("task", task, TASKS)
     found = [
@@ -119,13 +119,13 @@ def default_methods(task: str) -> list[str]:
 
 
 def parse_changes(given: Changes, task: str) -> dict[str, Any]:
-    """Settings from ``name=value`` words, each as its task's dataclass has it; those that are typed already are checked.
+    """Return settings from ``name=value`` words, each with the type that its task's dataclass gives; values with a type already are checked.
 
     >>> parse_changes(["lr=1e-3", "depth=20"], "cifar10")
     {'lr': 0.001, 'depth': 20}
 
     Raises:
-        LabError: If a word, a name or a value is not understood; it names all of it.
+        LabError: If words, names or values are not understood; the message names all of them.
     """
     kind = pick("task", task, TASKS)
     hints = get_type_hints(kind)
@@ -143,7 +143,7 @@ def parse_changes(given: Changes, task: str) -> dict[str, Any]:
 
 
 def show(value: object) -> str:
-    """A value as `parse_changes` reads it back, exactly.
+    """Return a value as text that `parse_changes` reads back exactly.
 
     >>> show(4.0), show(1e-05), show(True), show("sgd")
     ('4', '1e-05', 'true', 'sgd')
@@ -156,7 +156,7 @@ def show(value: object) -> str:
 def _split(word: str) -> tuple[str, str]:
     name, equals, value = word.partition("=")
     if not (equals and name.strip() and value.strip()):
-        raise LabError(f"{word!r} is no setting; expected name=value, for example lr=0.1")
+        raise LabError(f"{word!r} is not a setting; expected name=value, for example lr=0.1")
     return name.strip().replace("-", "_"), value.strip()
 
 

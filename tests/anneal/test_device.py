@@ -1,4 +1,4 @@
-"""On an accelerator an Annealer asks the device for nothing but a look now and then."""
+"""On an accelerator an Annealer reads from the device only occasionally."""
 
 import copy
 import warnings

@@ -1,4 +1,4 @@
-"""Losses that are no ordinary ones: spikes, zeros, and losses below 0."""
+"""Unusual losses: spikes, zeros, and losses below 0."""
 
 import math
 import warnings

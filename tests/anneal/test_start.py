@@ -1,4 +1,4 @@
-"""Where an Annealer starts, what it says of itself, and how it restores the model at the end."""
+"""Where an Annealer starts, what it prints, and how it restores the model at the end."""
 
 import copy
 import math
@@ -145,5 +145,5 @@ def test_then_restore_is_refused_where_it_cannot_work():
     by_hand = nn.Sequential(nn.Linear(4, 4), mollifier.nn.NoisyActivation("tanh", 4))
     with pytest.raises(ValueError, match=r"was not mollified by mollify\(\)"):
         mollifier.Annealer(by_hand, then="restore")
-    with pytest.raises(ValueError, match=r'optimizer=… is for then="restore"'):
+    with pytest.raises(ValueError, match=r'optimizer=… needs then="restore"'):
         mollifier.Annealer(model(), optimizer=torch.optim.SGD(by_hand.parameters(), lr=0.1))

@@ -109,11 +109,11 @@ def test_a_resumed_one_does_not_warn_again():
 def wrong_states() -> list[tuple[str, dict, str]]:
     good = mollifier.Annealer(model()).state_dict()
     return [
-        ("another depth", mollifier.Annealer(model(2)).state_dict(), r"state of 2 blocks, the model has 3"),
+        ("another depth", mollifier.Annealer(model(2)).state_dict(), r"the state has 2 blocks, but the model has 3"),
         (
             "another schedule",
             mollifier.Annealer(model(), "linear", horizon=9).state_dict(),
-            r"state of schedule 'linear', this is 'exponential'",
+            r"the state has schedule 'linear', but this Annealer has 'exponential'",
         ),
         ("not a state", {"lr": 0.1}, r"beta, every, .* missing: this is not the state of an Annealer"),
         ("one missing", {k: v for k, v in good.items() if k != "updates"}, r"load_state_dict: updates missing"),

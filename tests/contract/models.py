@@ -1,4 +1,4 @@
-"""Small plain networks to be mollified. They know nothing of mollifier, and are importable, so that pickle finds them."""
+"""Small plain networks to be mollified. They do not depend on mollifier, and can be imported, so that pickle finds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds as strangers write them: containers gone through by hand, functional forwards, GANs, a VAE, twins and graphs."""
+"""Models as other people write them: loops over containers, functional forwards, GANs, a VAE, siamese networks and graphs."""
 
 from __future__ import annotations
 

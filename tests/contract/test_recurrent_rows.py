@@ -1,4 +1,4 @@
-"""The rows of the contract, one by one, for every recurrent kind: the very tests that feed-forward kinds go through."""
+"""The rows of the contract, one by one, for every recurrent kind: the same tests as for feed-forward kinds."""
 
 from __future__ import annotations
 

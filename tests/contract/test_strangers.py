@@ -1,4 +1,4 @@
-"""What strangers do with these kinds beside a forward: two networks in one loop, a decoder of its own, graphs of any size."""
+"""What other people do with such models apart from a forward: two networks in one loop, a separate decoder, graphs of any size."""
 
 from __future__ import annotations
 

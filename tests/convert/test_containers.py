@@ -1,4 +1,4 @@
-"""Mollified containers: edited, gone through and sliced, they are what they were, and the copies come along."""
+"""Mollified containers can be edited, iterated over and sliced as before, and the copies stay with their layers."""
 
 import copy
 from contextlib import nullcontext

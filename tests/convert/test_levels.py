@@ -1,4 +1,4 @@
-"""Levels of a model: one a block, in forward order."""
+"""Levels of a model: one per block, in forward order."""
 
 import math
 

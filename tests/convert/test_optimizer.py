@@ -1,4 +1,4 @@
-"""The optimiser's side: what mollify adds goes in, restore takes it out, and no gradient is missing in between."""
+"""The optimiser: mollify adds its parameters, restore removes them, and no gradient is missing in between."""
 
 import copy
 import gc

@@ -176,7 +176,7 @@ def test_what_is_not_mollified_is_named_with_the_reason():
     assert why["body.2"] == "no activation follows it in its Sequential"
     assert why["prelu"].startswith("its slope is learned")
     assert "flat at 0" in why["flat"]
-    assert why["linear"] == "attention (MultiheadAttention) follows it, and no activation that can be mollified"
+    assert why["linear"] == "attention (MultiheadAttention) follows it, not an activation that can be mollified"
     assert why["attention"].startswith("attention has no activation")
     assert why["strange"].startswith("it is not in the table")
     assert why["hand"] == why["noisy"] == "it was built mollified by hand, and keeps its own level"

@@ -51,9 +51,9 @@ def test_attention_projections_are_not_called_output_layers():
     found = why(Stack())
     for name in ("query", "key", "value"):
         assert (
-            found[f"h.0.{name}"] == "scaled_dot_product_attention follows it, and no activation that can be mollified"
+            found[f"h.0.{name}"] == "scaled_dot_product_attention follows it, not an activation that can be mollified"
         )
-    assert found["h.0.out"] == "add follows it, and no activation that can be mollified"
+    assert found["h.0.out"] == "add follows it, not an activation that can be mollified"
     assert [name for name, reason in found.items() if reason.startswith("output")] == ["head"]
 
 

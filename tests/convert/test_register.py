@@ -1,4 +1,4 @@
-"""Opening the tables to functions, modules and blocks of one's own."""
+"""Register functions, modules and blocks of your own."""
 
 import copy
 import pickle
@@ -124,12 +124,12 @@ def running_max(x: Tensor) -> Tensor:
     [
         ((torch.exp,), {"name": "tanh"}, r"the name 'tanh' is taken; give another with name="),
         ((Squareplus, torch.exp), {"name": "relu"}, r"the name 'relu' is taken"),
-        ((running_max,), {}, r"running_max is not elementwise: each output must depend on its own input alone"),
+        ((running_max,), {}, r"running_max is not elementwise: each output must depend only on its own input"),
         ((lambda x: x.softmax(-1),), {"name": "softmax"}, r"softmax is not elementwise"),
         ((lambda x: x.cumsum(0),), {"name": "cumsum"}, r"cumsum is not elementwise"),
         ((torch.sum,), {}, r"sum is not elementwise"),
         ((lambda x: 3,), {"name": "three"}, r"three is not elementwise"),
-        ((torch.square,), {}, r"the tangent of square at 0 is 0 x \+ 0, which carries nothing; give tangent="),
+        ((torch.square,), {}, r"the tangent of square at 0 is 0 x \+ 0, which transmits no signal; give tangent="),
         ((torch.abs,), {"tangent": (0.0, 1.0)}, r"the tangent of abs at 0 is 0 x \+ 1"),
         ((lambda x: x + x.abs().sqrt(),), {"name": "steep"}, r"the tangent of steep at 0 is nan"),
         ((torch.exp,), {"kind": "layer"}, r"kind='layer': expected 'activation' or 'block'"),

@@ -1,4 +1,4 @@
-"""The report: what was done, what was not, and at which levels it stands."""
+"""The report: what was mollified, what was not, and the present levels."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Whole mollified models load with weights_only=True, and nothing else becomes loadable by that."""
+"""Whole mollified models load with weights_only=True, and nothing else becomes loadable."""
 
 import io
 import pickle

@@ -1,4 +1,4 @@
-"""What is called at several places, by several threads, or under distributed training."""
+"""Modules that are called in several places, by several threads, or in distributed training."""
 
 import copy
 import threading

@@ -65,7 +65,7 @@ def test_save_writes_small_files(tmp_path: Path) -> None:
     (path,) = figures.save(tmp_path / "new", ["schedules"])
     assert path == tmp_path / "new" / "schedules.png"
     assert 1_000 < path.stat().st_size < 150_000
-    with pytest.raises(ValueError, match=r"\['other'\] are not known; there are continuation"):
+    with pytest.raises(ValueError, match=r"\['other'\] are not known; expected some of: continuation"):
         figures.save(tmp_path, ["other"])
 
 

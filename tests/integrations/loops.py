@@ -1,4 +1,4 @@
-"""A small task for all trainers, and the bare loop that they are held against."""
+"""A small task for all trainers, and the bare loop that they are compared with."""
 
 from typing import Any
 

@@ -130,5 +130,5 @@ def test_a_checkpoint_of_another_mollification_is_refused(tmp_path):
 
     train(mollifier.mollify(build(), blocks=["transformer.h.*"]), MollifierCallback(restore=False), tmp_path, 4)
     other = mollifier.mollify(build(), blocks=["transformer.h.0"])
-    with pytest.raises(ValueError, match=r"mollified in another way: .*Mollify with the same options"):
+    with pytest.raises(ValueError, match=r"mollified in a different way: .*Mollify with the same options"):
         train(other, MollifierCallback(restore=False), tmp_path, 8, resume=str(tmp_path / "checkpoint-4"))

@@ -45,7 +45,7 @@ def flat(**changes: Any) -> list[str]:
 
 
 @dataclass
-class Found:
+class Findings:
     """What has been tried, and what was wrong."""
 
     tried: Counter[str] = field(default_factory=Counter)
@@ -57,7 +57,7 @@ class Fuzz:
     """Small folders, made once; every mutation works on a copy."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.found, self.said = root, Found(), ""
+        self.root, self.found, self.said = root, Findings(), ""
         self.good = root / "good"
         train = ["train", "parity", "--preset", "quick", *QUIET]
         self.call(*train, *flat(), "--out", str(self.good / "run"))
@@ -70,7 +70,7 @@ class Fuzz:
         self.call("report", str(self.good / "run"))
         self.call("report", str(self.good / "half"))
         assert not self.found.wrong, self.found.wrong
-        self.found = Found()
+        self.found = Findings()
 
     def call(self, *words: str) -> int:
         """Run a command in this process, and hold its end against the first part of the invariant."""
@@ -196,7 +196,7 @@ class Fuzz:
 
 
 def stop_at(config: Any, out: Path, hardware: engine.Hardware, last: int) -> None:
-    """Start or go on with a run that ends like a killed one after some update: without a word, with its checkpoints."""
+    """Start or resume a run that ends like a killed one after some update: without a message, with its checkpoints."""
 
     def observe(update: int, loss: object, levels: object) -> None:
         if update == last:

@@ -1,4 +1,4 @@
-"""Runs that are killed at random moments, really, and gone on with. As a command, a task's quick preset in full:
+"""Runs that are really killed at random moments, and resumed. As a command, a task's quick preset in full:
 
 python -m tests.lab.kill ptb --method mollified --data FOLDER
 """
@@ -16,7 +16,7 @@ from tests.lab.processes import Child, fork
 
 
 def go(config: str, out: Path, data: Path) -> None:
-    """Start the run, or go on with it."""
+    """Start the run, or resume it."""
     hardware = engine.Hardware(accelerator="cpu", threads=1, tensorboard=False)
     if RunFolder(out).status == "empty":
         engine.train(RunConfig.from_json(config), out, data=data, hardware=hardware, show=False)

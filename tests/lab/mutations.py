@@ -48,7 +48,7 @@ MANY = (
 
 
 def mutate(path: Path, pick: random.Random) -> str:
-    """Damage a file: its bytes, its JSON, the file as such, or what a checkpoint holds, under a right checksum; what was done."""
+    """Damage a file: its bytes, its JSON, the file as such, or the contents of a checkpoint, with a right checksum. Return what was done."""
     data = path.read_bytes()
     how = pick.choice(["cut", "flip", "replace", "inside", "inside", "inside", "inside", "remove", "folder", "double"])
     if how == "inside" and path.suffix == ".pt":

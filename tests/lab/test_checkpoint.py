@@ -69,7 +69,7 @@ def test_a_foreign_file_is_never_unpickled(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     data = pickle.dumps({"format": 1, "update": 20, "x": Evil()})
     (tmp_path / f"update-000000020-{checkpoint._digest(data)}.pt").write_bytes(data)
-    with pytest.raises(LabError, match=r"not a checkpoint of ours.*no good checkpoint is left"):
+    with pytest.raises(LabError, match=r"not a checkpoint of the laboratory.*no good checkpoint is left"):
         checkpoint.load(tmp_path)
     assert not (tmp_path / "evil").exists()
 

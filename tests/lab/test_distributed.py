@@ -92,5 +92,5 @@ def test_a_run_is_resumed_with_as_many_processes(tmp_path: Path) -> None:
     config = RunConfig.make("parity", "plain", preset="quick", **SHORT | SIZES["parity"])
     RunFolder(tmp_path).write("config.json", config.to_json())
     checkpoint.save(tmp_path / "checkpoints", 10, {"config": config.to_json(), "ranks": [{}, {}]})
-    with pytest.raises(LabError, match="of 2 processes, these are 1; resume it with as many"):
+    with pytest.raises(LabError, match="made by 2 processes, but now there are 1; resume it with the same number"):
         engine.resume(tmp_path, show=False)

@@ -12,7 +12,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from mollifier_lab import engine, progress, tasks
-from mollifier_lab.commands.screen import result_line
+from mollifier_lab.commands.output import result_line
 from mollifier_lab.errors import LabError
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings import RunConfig
@@ -143,7 +143,7 @@ def test_a_loss_that_is_merely_bad_is_no_divergence(tmp_path: Path) -> None:
 def test_a_folder_with_a_run_is_not_touched(tmp_path: Path) -> None:
     folder = run(make(), tmp_path)
     before = (tmp_path / "metrics.jsonl").stat().st_mtime_ns
-    with pytest.raises(LabError, match="holds a run already"):
+    with pytest.raises(LabError, match="contains a run already"):
         run(make("plain"), tmp_path)
     assert engine.resume(tmp_path) == folder.json("result.json")
     assert (tmp_path / "metrics.jsonl").stat().st_mtime_ns == before

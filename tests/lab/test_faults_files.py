@@ -106,7 +106,7 @@ def test_a_checkpoint_that_fits_and_is_not_of_this_run_is_passed_over(
     folder = tmp_path / "run" / "checkpoints"
     foreign = forge(folder, lambda state: [each.zero_() for each in state["model"].values()])
     assert end(tmp_path / "run") == whole
-    assert f"{foreign}: not one that this run has saved" in capfd.readouterr().err
+    assert f"{foreign}: this run has not saved it" in capfd.readouterr().err
 
 
 def test_annealing_that_had_ended_in_a_foreign_checkpoint_goes_on(
@@ -137,7 +137,7 @@ def test_a_changed_environment_of_an_unfinished_run_is_refused(config: RunConfig
     halfway(config, tmp_path)
     path = tmp_path / "environment.json"
     path.write_text(path.read_text().replace('"torch": "', '"torch": "9'))
-    with pytest.raises(LabError, match=r"damaged: environment\.json \(not as the run wrote it\)"):
+    with pytest.raises(LabError, match=r"damaged: environment\.json \(not what the run wrote\)"):
         end(tmp_path)
 
 

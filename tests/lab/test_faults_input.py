@@ -54,10 +54,10 @@ def run(tmp_path: Path) -> Path:
         ("--threads 100000", f"threads=100000: expected a whole number from 0 (torch decides) to {MOST}"),
         ("--devices 0", f"devices=0: expected a whole number from 1 to {MOST}"),
         ("--nodes -3", "nodes=-3: expected a whole number from 1"),
-        ("--accelerator tpu", "--accelerator tpu: Fabric can not run like this: "),
-        ("--config /dev/zero", "--config /dev/zero: more than 16 MB; expected a small file of JSON"),
+        ("--accelerator tpu", "--accelerator tpu: Fabric cannot run with this: "),
+        ("--config /dev/zero", "--config /dev/zero: more than 16 MB; expected a small JSON file"),
         ("--config /dev", "--config /dev: Is a directory"),
-        ("--label \udcff", "label='\\udcff': expected text; it has bytes that are no UTF-8"),
+        ("--label \udcff", "label='\\udcff': expected text; it contains bytes that are not UTF-8"),
     ],
 )
 def test_a_flag_out_of_range(
@@ -240,7 +240,7 @@ def test_an_empty_name_in_a_config_is_not_the_default(name: str, suffix: str, tm
 def test_code_of_the_user_may_raise_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.py").write_text("class Own(BaseException): pass\nraise Own('no')")
     assert main(["train", "parity", "--import", str(tmp_path / "mine.py")]) == 2
-    assert "it can not be imported, line 2 (Own: no)" in sentence(capsys)
+    assert "it cannot be imported, line 2 (Own: no)" in sentence(capsys)
 
 
 @pytest.mark.parametrize("command", [["compare"], ["search", "--trials", "2"]])
@@ -248,7 +248,7 @@ def test_code_of_the_user_may_raise_anything(tmp_path: Path, capsys: pytest.Capt
 def test_many_runs_are_not_put_into_the_folder_of_one(command: list[str], more: list[str], run: Path, capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     before = sorted(run.rglob("*"))
     assert main([command[0], "parity", *command[1:], *more, "--out", str(run)]) == 2
-    assert f"{run} holds a run, and expected was a folder for many" in sentence(capsys)
+    assert f"{run} contains a single run; expected a folder for a comparison" in sentence(capsys)
     assert sorted(run.rglob("*")) == before
 
 
@@ -272,4 +272,4 @@ def test_a_dry_run_refuses_what_a_run_would(line: str, expected: str, tmp_path: 
 
 def test_a_path_that_no_file_can_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "parity", "--preset", "quick", "--out", f"{tmp_path}/a\x00b"]) == 2
-    assert "a path with a null byte in it" in sentence(capsys)
+    assert "a path contains a null byte" in sentence(capsys)

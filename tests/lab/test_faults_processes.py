@@ -84,7 +84,7 @@ def test_ctrl_c_while_it_imports_is_one_line(tmp_path: Path) -> None:
         child.send_signal(signal.SIGINT)
         _out, err = child.communicate(timeout=120)
         assert child.returncode == 130, err
-        assert err == "interrupted\n" or "go on with: mollifier resume" in err
+        assert err == "interrupted\n" or "to resume: mollifier resume" in err
         assert err.count("\n") == 1, err
 
 
@@ -100,7 +100,7 @@ def test_a_killed_rank_ends_the_others_with_a_sentence(victim: int, tmp_path: Pa
     assert "Traceback" not in err, err
     assert "another process of this run has ended" in err
     command = f"mollifier resume {shlex.quote(str(out))} --accelerator cpu --devices 2 --threads 1"
-    assert f"Go on with: {command}" in err
+    assert f"To resume: {command}" in err
     assert child.returncode == (-9 if victim == 0 else 2)
 
 
@@ -158,7 +158,7 @@ def test_an_interrupted_run_says_how_to_go_on_with_all_of_its_flags(tmp_path: Pa
     _, err = child.communicate(timeout=120)
     assert child.returncode == 130
     expected = shlex.join(["mollifier", "resume", str(out), "--data", str(tmp_path / "my data"), *flags])
-    assert f"go on with: {expected}\n" in err
+    assert f"to resume: {expected}\n" in err
 
 
 def test_a_study_that_was_interrupted_names_its_data(tmp_path: Path) -> None:
@@ -215,4 +215,4 @@ def test_a_full_disk_is_named_by_every_command(tmp_path: Path) -> None:
         assert code == 2, (name, err)
         assert str(tmp_path) in err, (name, err)
         assert err.count("\n") == 1, (name, err)
-        assert "fault of mollifier's own" not in err, (name, err)
+        assert "this is a bug in mollifier" not in err, (name, err)

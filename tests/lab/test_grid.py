@@ -9,7 +9,7 @@ import pytest
 
 from mollifier_lab import RunConfig
 from mollifier_lab.cli import main, parse
-from mollifier_lab.commands.names import run_folder
+from mollifier_lab.commands.default_folders import run_folder
 from mollifier_lab.commands.train import Train
 from mollifier_lab.errors import LabError
 from mollifier_lab.grid import expand
@@ -38,11 +38,11 @@ def test_a_method_is_varied_only_in_what_it_has(methods: list[str], grids: list[
     [
         ("k", "--grid k: expected name=value,value"),
         ("k=", "expected name=value,value"),
-        ("k=1,1.0", "1.0 is there twice"),
+        ("k=1,1.0", "1.0 is given twice"),
         ("k=fast", "k=fast: expected a finite number"),
         ("kk=1", "parity has no setting 'kk'"),
         (f"k={','.join(map(str, range(1, 10_002)))}", "10,002 variants; expected at most 10,000"),
-        ("survival=0.5", "--grid survival: none of plain, mollified has a use for it"),
+        ("survival=0.5", "--grid survival: none of plain, mollified uses it"),
     ],
 )
 def test_a_grid_that_makes_no_sense_is_refused(grid: str, told: str) -> None:
@@ -69,7 +69,7 @@ def test_compare_runs_a_grid_and_a_dry_run_tells_it_and_writes_nothing(
         "plain_lr=0.5", "mollified_k=1_lr=0.5", "mollified_k=2_lr=0.5",
     }  # fmt: skip
     assert main([*line, "--dry-run", "--set", "gain=2"]) == 2
-    assert "holds another run: gain is 1.0 there, 2.0 is wanted" in capsys.readouterr().out
+    assert "contains a different run: gain is 1.0 there, 2.0 is requested" in capsys.readouterr().out
 
     assert main(["ls", "out", "--tag", "grid"]) == 0
     rows = capsys.readouterr().out.splitlines()
@@ -82,8 +82,8 @@ def test_compare_runs_a_grid_and_a_dry_run_tells_it_and_writes_nothing(
     ("flags", "told"),
     [
         ("--seeds 99999999999", "seeds=99999999999: expected at most 10000"),
-        ("--pruner median", "expected --search N beside it"),
-        ("--search-set updates=2", "expected --search N beside it"),
+        ("--pruner median", "expected it together with --search N"),
+        ("--search-set updates=2", "expected it together with --search N"),
         ("--search 2 --best best.json", "--search and --best: expected one of them"),
     ],
 )
@@ -122,9 +122,9 @@ def test_yaml_and_the_task_from_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("a: [", "no YAML"),
+        ("a: [", "not YAML"),
         ("", "expected an object"),
-        ("!!python/object/apply:os.system ['true']", "no YAML"),
+        ("!!python/object/apply:os.system ['true']", "not YAML"),
         ("seed: one", "seed='one': expected a whole number"),
         ("imports: [1]", "imports: expected objects with source and sha256"),
         ("method: plain", "needs a task"),

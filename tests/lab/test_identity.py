@@ -1,4 +1,4 @@
-"""What a run depends on beside its config: recorded, compared when it is gone on with, and logged."""
+"""What a run depends on apart from its config is recorded, compared when the run is resumed, and logged."""
 
 import dataclasses
 import json
@@ -69,7 +69,7 @@ def test_other_kernels_are_refused_where_they_are_used(tmp_path: Path, monkeypat
     stopped(tmp_path / "plain", RunConfig.make("parity", "plain", preset="quick", **TINY))
     before = mollifier.kernels.info().backend
     monkeypatch.setattr(mollifier.kernels, "info", lambda: SimpleNamespace(backend="others"))
-    with pytest.raises(LabError, match=f"kernels: {before} before, others now .they draw other noise"):
+    with pytest.raises(LabError, match=f"kernels: {before} before, others now .they draw different noise"):
         engine.resume(tmp_path / "mollified", hardware=here(), show=False)
     assert engine.resume(tmp_path / "plain", hardware=here(), show=False)["updates"] == 20
 
@@ -137,7 +137,7 @@ def test_a_checkpoint_of_the_version_before_goes_on(tmp_path: Path, monkeypatch:
     (tmp_path / "environment.json").write_text(json.dumps(environment))
     with monkeypatch.context() as patch:
         patch.setattr(mollifier.kernels, "info", lambda: SimpleNamespace(backend="others"))
-        with pytest.raises(LabError, match=r"others now .they draw other noise"):
+        with pytest.raises(LabError, match=r"others now .they draw different noise"):
             engine.resume(tmp_path, hardware=here(), show=False)
     engine.resume(tmp_path, hardware=here(), show=False)
     engine.train(CONFIG, tmp_path / "alone", hardware=here(), show=False)

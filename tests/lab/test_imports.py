@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mollifier_lab import engine, imports, report, trusted
+from mollifier_lab import engine, imports, report, trusted_code
 from mollifier_lab.cli import main
 from mollifier_lab.errors import LabError
 from mollifier_lab.imports import Import
@@ -39,7 +39,7 @@ FLAGS = [
 @pytest.fixture(autouse=True)
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What is trusted is in a folder of the test, and what is registered is gone after it."""
-    monkeypatch.setattr(trusted, "_mark", lambda source: tmp_path / "cache" / str(abs(hash(source))))
+    monkeypatch.setattr(trusted_code, "_mark", lambda source: tmp_path / "cache" / str(abs(hash(source))))
     monkeypatch.setattr(sys, "path", list(sys.path))
     with guide.as_before():
         yield
@@ -111,12 +111,12 @@ def test_code_that_was_never_named_is_not_started(tmp_path: Path, capsys: pytest
 
 
 def test_a_link_in_the_cache_is_no_trust(tmp_path: Path) -> None:
-    trusted.trust("some.module")
-    assert trusted.is_trusted("some.module")
-    mark = trusted._mark("some.module")
+    trusted_code.trust("some.module")
+    assert trusted_code.is_trusted("some.module")
+    mark = trusted_code._mark("some.module")
     mark.rename(tmp_path / "elsewhere")
     mark.symlink_to(tmp_path / "elsewhere")
-    assert not trusted.is_trusted("some.module")
+    assert not trusted_code.is_trusted("some.module")
 
 
 def test_resume_with_another_version_is_refused_and_with_the_same_elsewhere_goes_on(
@@ -127,12 +127,12 @@ def test_resume_with_another_version_is_refused_and_with_the_same_elsewhere_goes
     guide.save(tmp_path, whole.replace("6 * t", "7 * t"))
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
     assert main(resume) == 2
-    assert "source: my_task.py changed (give the code of then: --import FILE)" in capsys.readouterr().err
+    assert "source: my_task.py changed (give the original code: --import FILE)" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
     again()
     (tmp_path / "my_task.py").unlink()
     assert main(resume) == 2
-    assert "my_task.py is not there on" in capsys.readouterr().err
+    assert "my_task.py does not exist on" in capsys.readouterr().err
     (tmp_path / "new").mkdir()
     assert main([*resume, "--import", str(guide.save(tmp_path / "new"))]) == 0
     again()
@@ -149,7 +149,7 @@ def test_a_study_does_not_mix_versions_and_the_report_tells_them_apart(tmp_path:
         imports.load(guide.save(tmp_path, text))
         config = RunConfig.make("spirals", "plain", number, **TINY)
         engine.train(config, tmp_path / "out" / str(number), hardware=engine.Hardware(threads=1, tensorboard=False), show=False)  # fmt: skip
-    assert "holds another run: source is {'my_task.py': " in different(
+    assert "contains a different run: source is {'my_task.py': " in different(
         RunFolder(tmp_path / "out" / "0"), RunConfig.make("spirals", "plain", 0, **TINY)
     )
     rows = report.table([RunFolder(tmp_path / "out" / name) for name in ("0", "1")])
@@ -164,7 +164,7 @@ def test_a_worker_that_cannot_load_the_code_says_so_in_one_sentence(tmp_path: Pa
     ends = list(Pool(workers=2, threads=1, show=False).run(jobs))
     assert [end.status for end in ends] == ["failed", "failed"]
     for end in ends:
-        assert "my_task.py: it can not be imported, line 1 (ModuleNotFoundError: No module named 'nowhere_at_all')" in end.error  # fmt: skip
+        assert "my_task.py: it cannot be imported, line 1 (ModuleNotFoundError: No module named 'nowhere_at_all')" in end.error  # fmt: skip
         assert "\n" not in end.error
 
 
@@ -176,7 +176,7 @@ def test_workers_refuse_another_version_and_code_that_starts_runs(tmp_path: Path
         imports.refuse_others([Import(str(tmp_path / "my_task.py"), "0" * 64)])
     text = "from mollifier_lab import study\nstudy.compare('parity', ['plain'], 1, 'out')"
     (tmp_path / "my_script.py").write_text(text)
-    with pytest.raises(LabError, match=r'my_script.py starts runs while it is imported; put that under: if __name__ == "__main__"'):  # fmt: skip
+    with pytest.raises(LabError, match=r'my_script.py starts runs while it is being imported; put that under: if __name__ == "__main__"'):  # fmt: skip
         imports.load(tmp_path / "my_script.py")
     assert [end.status for end in task.run([Job(config, tmp_path / "run")])] == ["done"]
 
@@ -190,7 +190,7 @@ def test_workers_refuse_another_version_and_code_that_starts_runs(tmp_path: Path
         ("def x(:", "(SyntaxError:"),
         ("from mollifier_lab import register_task\nregister_task('parity', None)(int)", "there is a task 'parity' already"),
         ("from mollifier_lab import register_task\nregister_task('a b', None)(int)", "expected a name of small letters"),
-        ("from mollifier_lab import register_task\nregister_task('a', int)(int)", "is no dataclass over mollifier_lab.Settings"),
+        ("from mollifier_lab import register_task\nregister_task('a', int)(int)", "is not a dataclass derived from mollifier_lab.Settings"),
         ("from mollifier_lab import register_method\nregister_method('a', knobs=['x'])", "knobs x are not known"),
         ("from mollifier_lab import register_method\nregister_method('a', molify={})", "molify is not known"),
     ],
@@ -217,7 +217,7 @@ def test_what_is_wrong_is_said_in_a_sentence(
         ("    def model(self):\n        return Net()", "", "SpiralsTask lacks load"),
         ("    updates: int = 1500", "    updates: int = 0", "its defaults or presets make no sense: epochs=0.0"),
         ("@dataclass(frozen=True, kw_only=True)\n", "", "put @dataclass(frozen=True, kw_only=True) above it"),
-        ("class SpiralsTask(Classification[Spirals])", "class SpiralsTask", "is no subclass of mollifier_lab.tasks.Task"),
+        ("class SpiralsTask(Classification[Spirals])", "class SpiralsTask", "is not a subclass of mollifier_lab.tasks.Task"),
     ],
 )  # fmt: skip
 def test_a_task_that_lacks_something_is_named(old: str, new: str, told: str, tmp_path: Path) -> None:

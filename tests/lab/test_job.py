@@ -6,12 +6,12 @@ from pathlib import Path
 import filelock
 import pytest
 
-from mollifier_lab.job import Job, Task, different
+from mollifier_lab.job import Job, JobRunner, different
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings import RunConfig
 
 TINY = {"bits": 4, "width": 4, "depth": 2, "samples": 8, "updates": 4, "evaluate_every": 2}
-TASK = Task(data=None, threads=1, show=False, token="t", owned=False)
+TASK = JobRunner(data=None, threads=1, show=False, token="t", owned=False)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_another_run_in_the_folder_is_not_touched(job: Job) -> None:
     folder.write("config.json", other.to_json())
     outcome = TASK(job)
     assert (outcome.status, os.listdir(job.path)) == ("failed", ["config.json"])
-    assert "seed is 1 there, 0 is wanted; lr is 0.5 there, 1.0 is wanted" in outcome.error
+    assert "seed is 1 there, 0 is requested; lr is 0.5 there, 1.0 is requested" in outcome.error
     assert folder.config() == other
 
 
@@ -54,7 +54,7 @@ def test_a_preset_and_a_label_are_mere_names(job: Job) -> None:
 
 def test_a_failure_is_written_down_and_tried_again(job: Job, tmp_path: Path) -> None:
     missing = Job(RunConfig.make("mnist", "plain", preset="quick"), tmp_path / "mnist")
-    outcome = Task(data=tmp_path / "no-data", threads=1, show=False, token="t", owned=False)(missing)
+    outcome = JobRunner(data=tmp_path / "no-data", threads=1, show=False, token="t", owned=False)(missing)
     assert (outcome.status, outcome.curable) == ("failed", True)
     log = (missing.path / "failure.txt").read_text()
     assert '"method": "plain"' in log

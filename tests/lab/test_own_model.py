@@ -73,7 +73,7 @@ def test_a_model_of_any_kind_with_its_table_page_and_weights(tmp_path: Path) -> 
     assert "own-classifier: test error" in str(found)
     assert {"mollified,", "k=5"} <= set(str(found).split())
     Net().load_state_dict(found.state_dict("mollified:k=5", seed=1))
-    with pytest.raises(LabError, match="mollified, seed 7: no run of this is done"):
+    with pytest.raises(LabError, match="mollified, seed 7: no such run is done"):
         found.state_dict("mollified", seed=7)
     assert imports.recorded() == before  # other runs of this process have nothing to do with it
 
@@ -88,9 +88,9 @@ def test_called_again_nothing_is_done_twice_and_another_model_is_refused(tmp_pat
         return {name: (*part[:-1], 1 - part[-1]) for name, part in two_inputs().items()}
 
     for make_model, make_data in ((lambda: Net(3), two_inputs), (Net, other_data)):
-        with pytest.raises(LabError, match=r"holds another run: (chance is .*; )?source is "):
+        with pytest.raises(LabError, match=r"contains a different run: (chance is .*; )?source is "):
             compared(tmp_path / "out", make_model, make_data)
-    with pytest.raises(LabError, match=r"holds another run: lr is 0.1 there, 0.5 is wanted"):
+    with pytest.raises(LabError, match=r"contains a different run: lr is 0.1 there, 0.5 is requested"):
         compared(tmp_path / "out", lr=0.5)
 
 
@@ -129,7 +129,7 @@ def test_commands_read_its_runs_and_say_how_to_go_on(tmp_path: Path, capsys: pyt
     assert "unfinished" in capsys.readouterr().out
     assert RunFolder(found.runs[0].path).config().task == "own-classifier"
     assert main(["resume", str(found.runs[0].path)]) == 2
-    assert "of a model given from Python: call mollifier_lab.compare again" in capsys.readouterr().err
+    assert "the model of this run was given from Python: call mollifier_lab.compare again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_commands_read_its_runs_and_say_how_to_go_on(tmp_path: Path, capsys: pyt
         (lambda: (torch.zeros(3, 3), torch.zeros(3)), "make_data: expected"),
         (lambda: [(torch.zeros(3, 3), torch.zeros(2))] * 2, "of one length"),
         (lambda: {"train": (torch.zeros(3, 3), torch.zeros(3))}, "make_data: expected"),
-        (lambda: [(torch.zeros(4, 3), torch.zeros(4, 2).long())] * 2, "for others give a loss"),
+        (lambda: [(torch.zeros(4, 3), torch.zeros(4, 2).long())] * 2, "for other shapes pass a loss"),
         (lambda: [(torch.full((4, 3), torch.nan), torch.zeros(4, 1))] * 2, "is not a number"),
     ],
 )

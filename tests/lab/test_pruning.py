@@ -67,7 +67,7 @@ def test_killed_and_run_again_the_same_trials_are_pruned(whole: Path, tmp_path: 
 
 
 def test_another_pruner_is_another_search(whole: Path) -> None:
-    with pytest.raises(LabError, match="pruner is 'median' there, None is wanted"):
+    with pytest.raises(LabError, match="pruner is 'median' there, None is requested"):
         pruned(whole, pruner="none")
     unknown: Any = "mean"
     with pytest.raises(LabError, match="there is no pruner 'mean'; expected one of: none, median, halving"):
@@ -82,4 +82,4 @@ def test_halving_prunes_too(tmp_path: Path) -> None:
 def test_the_command_says_it_and_a_comparison_is_never_cut_short(capsys: pytest.CaptureFixture[str]) -> None:
     assert search_command("parity", "plain", 3, "out", pruner="median").endswith("--pruner median")
     assert main(["compare", "parity", "--pruner", "median"]) == 2
-    assert "--pruner median: expected --search N beside it" in capsys.readouterr().err
+    assert "--pruner median: expected it together with --search N" in capsys.readouterr().err

@@ -31,7 +31,7 @@ def test_a_new_run_starts_with_empty_files(tmp_path: Path) -> None:
 
 def test_rows_that_were_lost_are_told(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("{}\n")
-    with pytest.raises(LabError, match="3 bytes, the checkpoint was made when it had 30"):
+    with pytest.raises(LabError, match="3 bytes, but it had 30 when the checkpoint was made"):
         Records(tmp_path, [30, 0], False, 10)
     assert (tmp_path / "metrics.jsonl").read_text() == "{}\n"
 

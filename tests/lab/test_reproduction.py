@@ -70,7 +70,7 @@ def test_studies_are_run_and_those_without_data_skipped(
     told = capsys.readouterr()
     assert "studies: 2 done, 0 with failed runs, 1 skipped" in told.out
     assert "skipped: ptb-2: Penn Treebank" in told.out
-    assert "ptb.train.txt, ptb.valid.txt, ptb.test.txt not found. To fetch: mollifier data ptb" in told.out
+    assert "ptb.train.txt, ptb.valid.txt, ptb.test.txt not found. To download: mollifier data ptb" in told.out
     assert "skipped: ptb-2" in told.err
     assert "lr on 2 trials" in told.out
     runs = [run.path.relative_to(tmp_path / "out").as_posix() for run in find_runs(tmp_path / "out")]

@@ -120,7 +120,7 @@ def test_two_processes_never_work_on_one_run(config: RunConfig, tmp_path: Path) 
     child = fork(go, RunConfig.make("parity", "plain", preset="quick").to_json(), tmp_path, None)
     while not (tmp_path / "metrics.jsonl").exists():
         time.sleep(0.001)
-    with pytest.raises(engine.Busy, match="another process works on this run"):
+    with pytest.raises(engine.Busy, match="another process is working on this run"):
         engine.resume(tmp_path, show=False)
     child.kill()
 
@@ -143,7 +143,7 @@ def test_a_signal_saves_and_says_how_to_go_on(config: RunConfig, tmp_path: Path,
     said = (tmp_path / "said.txt").read_text()
     # with the flags that it was started with, also that of the data
     assert said.endswith(
-        f"saved; go on with: mollifier resume {tmp_path} --data . --accelerator cpu --threads 1 --no-tensorboard"
+        f"saved; to resume: mollifier resume {tmp_path} --data . --accelerator cpu --threads 1 --no-tensorboard"
     )
     update = int(said.split()[3])
     assert max(checkpoints(tmp_path)).startswith(f"update-{update:09d}"), (

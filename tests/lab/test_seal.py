@@ -42,7 +42,7 @@ def digit(text: str) -> str:
 
 @pytest.mark.parametrize("name", ["config.json", "environment.json", "metrics.jsonl", "clock.jsonl", "result.json"])
 @pytest.mark.parametrize(
-    ("change", "said"), [(cut, "cut short: "), (digit, "not as the run wrote it"), (None, "missing")]
+    ("change", "said"), [(cut, "cut short: "), (digit, "not what the run wrote"), (None, "missing")]
 )
 def test_every_damage_is_named(run: Path, name: str, change: Callable[[str], str] | None, said: str) -> None:
     path = run / name
@@ -59,7 +59,7 @@ def test_every_damage_is_named(run: Path, name: str, change: Callable[[str], str
 
 def test_a_lost_or_broken_seal_is_damage_too(run: Path) -> None:
     (run / "seal.json").write_text("{")
-    assert seal.damage(run) == {"seal.json": "can not be read"}
+    assert seal.damage(run) == {"seal.json": "cannot be read"}
     (run / "seal.json").unlink()
     assert seal.damage(run) == {"seal.json": "missing"}
 
@@ -67,7 +67,7 @@ def test_a_lost_or_broken_seal_is_damage_too(run: Path) -> None:
 def test_a_row_too_many_is_damage_once_the_run_is_done(run: Path) -> None:
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"update": 30}\n')
-    assert seal.damage(run) == {"metrics.jsonl": "not as the run wrote it"}
+    assert seal.damage(run) == {"metrics.jsonl": "not what the run wrote"}
 
 
 def test_resume_and_train_do_not_believe_a_damaged_result(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +90,7 @@ def test_an_unfinished_run_is_sealed_up_to_its_checkpoint_and_may_grow(tmp_path:
     assert seal.damage(tmp_path) == {}
     path = tmp_path / "metrics.jsonl"
     path.write_text(digit(path.read_text()))
-    assert seal.damage(tmp_path) == {"metrics.jsonl": "not as the run wrote it"}
+    assert seal.damage(tmp_path) == {"metrics.jsonl": "not what the run wrote"}
 
 
 def test_rows_that_were_changed_are_not_gone_on_with(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_rows_that_were_changed_are_not_gone_on_with(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     changed = digit(path.read_text())
     path.write_text(changed)
-    with pytest.raises(LabError, match=r"damaged: metrics\.jsonl \(not as the run wrote it\)"):
+    with pytest.raises(LabError, match=r"damaged: metrics\.jsonl \(not what the run wrote\)"):
         engine.resume(tmp_path, hardware=here(), show=False)
     assert path.read_text() == changed
 

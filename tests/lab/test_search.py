@@ -157,7 +157,7 @@ def test_what_diverged_or_failed_is_not_tried_for_ever(tmp_path: Path) -> None:
     for name, changes, end in (("wild", wild, "diverged"), ("huge", huge, "failed")):
         out = tmp_path / name
         for _ in range(2):
-            with pytest.raises(LabError, match=rf"no trial came to a good end \(2 {end}\)"):
+            with pytest.raises(LabError, match=rf"no trial succeeded \(2 {end}\)"):
                 tiny(out, trials=2, changes=changes)
             assert [(row["outcome"], row["value"]) for row in rows(out)] == [(end, "")] * 2
             before = times(out)
@@ -177,7 +177,7 @@ def test_what_the_user_can_put_right_is_tried_again(tmp_path: Path) -> None:
 
 def test_another_search_in_the_folder_is_refused(whole: Path) -> None:
     before = contents(whole)
-    with pytest.raises(LabError, match="width is 8 there, 9 is wanted"):
+    with pytest.raises(LabError, match="width is 8 there, 9 is requested"):
         tiny(whole, changes={**TINY, "width": 9})
     with pytest.raises(LabError, match="trials=0"):
         tiny(whole, trials=0)

@@ -145,10 +145,13 @@ def test_other_settings_are_refused_and_nothing_is_touched(whole: Path) -> None:
     with pytest.raises(LabError) as caught:
         study(whole, ("copy", "plain"), changes={**TINY, "lr": 0.25, "width": 9})
     told = str(caught.value)
-    assert f"{whole / 'plain' / 'seed-0'} holds another run: lr is 1.0 there, 0.25 is wanted; width is 8 there" in told
+    assert (
+        f"{whole / 'plain' / 'seed-0'} contains a different run: lr is 1.0 there, 0.25 is requested; width is 8 there"
+        in told
+    )
     assert "plain/seed-1" in told
     assert "Nothing was run or overwritten: name another folder (--out)" in told
-    with pytest.raises(LabError, match="holds a comparison of task 'parity', wanted is 'ptb'"):
+    with pytest.raises(LabError, match="contains a comparison of task 'parity', not 'ptb'"):
         compare("ptb", ["plain"], 1, whole)
     assert times(whole) == before
     assert not (whole / "copy").exists()
@@ -163,7 +166,7 @@ def test_other_settings_are_refused_and_nothing_is_touched(whole: Path) -> None:
         ({"changes": ["lr=-1"]}, r"lr=-1\.0: expected a positive number"),
         ({"workers": 0}, "workers=0"),
         ({"threads": -1}, "threads=-1"),
-        ({"address": "tcp://host:1"}, "expected backend dask or ray"),
+        ({"address": "tcp://host:1"}, "expected it together with backend dask or ray"),
         ({"backend": "ray"}, "workers=1 with backend ray"),
     ],
 )
@@ -177,7 +180,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(
 
 def test_a_folder_with_a_foreign_study_file(tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text("[]")
-    with pytest.raises(LabError, match="is not of a comparison"):
+    with pytest.raises(LabError, match="does not belong to a comparison"):
         study(tmp_path)
     assert (tmp_path / "study.json").read_text() == "[]"
 

@@ -51,7 +51,7 @@ def test_another_search_in_the_database_is_refused(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'a.db'}"
     with open_trials(url, "name", {"lr": 1, "width": 8}):
         pass
-    told = "another search named 'name': width is 8 there, 9 is wanted"
+    told = "a different search named 'name': width is 8 there, 9 is requested"
     with pytest.raises(LabError, match=told), open_trials(url, "name", {"lr": 1, "width": 9}):
         pass
     with open_trials(url, "other", {"lr": 1, "width": 9}) as trials:

@@ -118,7 +118,7 @@ def test_what_is_done_is_not_run_again_and_more_seeds_are_added(whole: Path) -> 
     after = {path: at for path, at in times(whole).items() if path.name in ("result.json", "metrics.jsonl")}
     assert before.items() <= after.items()
     assert len(after) - len(before) == 3 * 2  # a new seed of each variant
-    with pytest.raises(LabError, match="holds another run"):
+    with pytest.raises(LabError, match="contains a different run"):
         tiny(whole, search_seed=7)
 
 
@@ -178,9 +178,9 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert len(find_runs(out / "search" / "plain")) == 2  # asked for, they are shown
     for wrong, message in (
         (["--search", "2", "--best", "x"], "expected one of them"),
-        (["--search-set", "updates=2"], "expected --search N beside it"),
+        (["--search-set", "updates=2"], "expected it together with --search N"),
         (["--best", str(out / "none.json")], "expected the best.json of"),
-        (["--search", "2", "--search-set", "lr=2"], "that is what they are to find"),
+        (["--search", "2", "--search-set", "lr=2"], "the trials are meant to find it"),
     ):
         assert main([*words, *wrong]) == 2
         assert message in capsys.readouterr().err
@@ -195,7 +195,7 @@ def test_files_that_are_not_of_a_search(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="not what `mollifier search` writes"):
         found_best(path, "parity")
     made = search("parity", "plain", 1, tmp_path / "s", preset="quick", changes=TINY, threads=1, show=False)
-    with pytest.raises(LabError, match="of task 'parity', wanted is 'mnist'"):
+    with pytest.raises(LabError, match="belongs to task 'parity', not 'mnist'"):
         found_best(made.path, "mnist")
     with pytest.raises(LabError, match="of method 'plain', which is not compared"):
         compare_best("parity", ["mollified"], 1, tmp_path / "out", best=[made.path])

@@ -134,7 +134,7 @@ def test_frozen_noise_makes_a_function_of_a_model_in_training() -> None:
     model = mollifier.mollify(mlp(3, 5, 1)).double()
     x, y = regression()
     mollifier.set_level(model, 0.5)
-    with pytest.raises(ValueError, match=r"model\.eval\(\), or stay inside mollifier.frozen"):
+    with pytest.raises(ValueError, match=r"model\.eval\(\), or use mollifier.frozen"):
         landscape.objective(model, mse_loss, x, y)
     with mollifier.frozen(model):
         eigenvalues = torch.linalg.eigvalsh(dense(model, mse_loss, x, y))
@@ -149,7 +149,7 @@ def test_bad_input() -> None:
     model, x, y = nn.Linear(3, 1).double(), *regression()
     with pytest.raises(ValueError, match="expected inputs and target"):
         landscape.objective(model, mse_loss, x)
-    with pytest.raises(ValueError, match="with the examples in front"):
+    with pytest.raises(ValueError, match="with the examples as its first dimension"):
         landscape.objective(model, mse_loss, x, y[:4])
     with pytest.raises(ValueError, match="chunk=0"):
         landscape.objective(model, mse_loss, x, y, chunk=0)

@@ -1,4 +1,4 @@
-"""The definition of a mollifier, and who meets it."""
+"""The definition of a mollifier, and which functions meet it."""
 
 import math
 
@@ -188,7 +188,7 @@ def test_the_claim_of_composition_needs_more_than_convex_limits() -> None:
 
 
 def test_bad_questions() -> None:
-    with pytest.raises(ValueError, match="three rising numbers"):
+    with pytest.raises(ValueError, match="at least three increasing numbers"):
         check_mollifier(lambda x, p: x, torch.abs, sigmas=(1.0, 0.5))
     with pytest.raises(ValueError, match="easy='flat'"):
         check_mollifier(lambda x, p: x, torch.abs, easy="flat")  # type: ignore[arg-type]

@@ -1,4 +1,6 @@
-"""The adaptive front: it advances while the loss stays low, waits while the loss rises, and goes back a little if it rises too far. Ours, not the paper's."""
+"""The adaptive front: it advances while the loss stays low, waits while the loss rises, and goes back a little if the loss rises too far.
+Ours, not the paper's.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,12 @@ from torch import Tensor
 from mollifier.anneal._numbers import Numbers
 
 # Chosen on tasks that no comparison uses; docs/cards/annealing.md has the figures. Speeds are in windows per update.
-DECAY = 0.95  # of the average loss: with 0.99 the front is lost before the average has noticed
+DECAY = 0.95  # decay of the average loss: with 0.99 the front is lost before the average shows it
 START, SLOWEST, FASTEST = 1 / 50, 1 / 200, 1 / 20
 FASTER, SLOWER = 2 ** (1 / 400), 2 ** (-1 / 40)  # the speed doubles in 400 updates, and halves in 40
-TOLERANCE = 0.25  # the loss follows while it is at most this share above the reference; at twice that it is lost
-LEAK = 1e-3  # the reference rises by this share per update, so that no front waits for ever
-FLOOR = 0.05  # the reference is at least this share of the first loss: the noise of a loss near 0 says nothing
+TOLERANCE = 0.25  # the loss follows while it is at most this fraction above the reference; at twice that it is lost
+LEAK = 1e-3  # the reference rises by this fraction per update, so that no front waits for ever
+FLOOR = 0.05  # the reference is at least this fraction of the first loss: near 0, the noise of a loss means nothing
 
 
 class Follower:
@@ -34,9 +36,9 @@ class Follower:
         0.04
 
     Args:
-        layers: L: the front has passed all of them at L - 1 + width.
-        width: How many windows a layer takes.
-        like: A tensor of the device and dtype to keep it in.
+        layers: L, the number of layers; the front has passed all of them at L - 1 + width.
+        width: The number of windows that a layer takes.
+        like: A tensor with the device and dtype to use.
     """
 
     def __init__(self, layers: int, width: float, like: Tensor) -> None:
@@ -54,7 +56,7 @@ class Follower:
 
         Args:
             v: The average loss.
-            left: Ticks until it must have passed; None: there is no horizon.
+            left: The number of ticks until it must have passed; None without a horizon.
         """
         place, speed, reference, first = self.numbers.list
         first = v if first == math.inf else first
@@ -83,8 +85,8 @@ class Follower:
 
     @staticmethod
     def least(left: float) -> float:
-        """Return the share of the remaining way that must be covered in this tick, for a horizon so many ticks ahead.
+        """Return the fraction of the remaining way that must be covered in this tick, for a horizon that is a number of ticks ahead.
 
-        This is half of an even pace: a front that always waits has covered half of its way at three quarters of the time, and all of it at the end.
+        This is half of an even pace: a front that always waits has covered half of its way after three quarters of the time, and all of it at the end.
         """
         return 1.0 if left <= 1.0 else 0.5 / left

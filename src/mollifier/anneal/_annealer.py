@@ -36,27 +36,27 @@ class Annealer(Path):
         >>> annealer
         Annealer('exponential', k=10, updates=3, v=0.599, levels=[0.864], finished=False)
 
-    Annealing starts from the levels that the model has: each stays where it is until the schedule has come down to it. The levels are written
+    Annealing starts from the model's present levels: each stays where it is until the schedule has fallen to it. The levels are written
     into the model's buffers. This does not make the host wait for an accelerator, except to check every hundred updates whether
     annealing has ended, and for user-defined schedules.
 
     Args:
-        model: A mollified model, also wrapped or compiled.
+        model: A mollified model, which may be wrapped or compiled.
         schedule: ``"exponential"`` (the paper's), ``"linear"``, ``"square_root"``, ``"cosine"``, ``"front"``, ``"adaptive"`` (both ours), or
             any function ``(t, layer, layers, v) -> p`` of numbers. By default ``"front"`` with a horizon, and ``"exponential"`` without.
-        k: Constant of the exponential schedule: the larger, the slower. 100 if neither it nor a horizon is given.
-        horizon: The update at which annealing ends, whatever the losses were; with ``"adaptive"``, at the latest. The exponential schedule
-            solves k for it at the first loss that it sees, which it then waits for once; the loss bends its path by a factor of e at most.
-        p_min: Levels never fall below this; without a horizon annealing ends when all have come down to it, if not before.
-        loss_average: Decay of the moving average v of the loss: 0.99, or 0.95 with ``"adaptive"``, which must notice a rise soon. None fixes v to 1.
-        stop_at: δ: annealing ends when the levels sum to this. By default 0.05 per block, or at the horizon. 0: never.
-        then: What happens then. ``"plain"``: all levels go to 0; ``"hold"``: they stay; ``"restore"``: `restore` the model, in place.
+        k: Constant of the exponential schedule; a larger k anneals more slowly. The default is 100 if there is no horizon.
+        horizon: The update at which annealing ends, whatever the losses were; with ``"adaptive"``, the latest such update. The exponential schedule
+            computes k from it and the first loss, for which it waits once; later losses bend its path by a factor of at most e.
+        p_min: Levels never fall below this. Without a horizon annealing ends at the latest when all levels have fallen to it.
+        loss_average: Decay of the moving average v of the loss. The default is 0.99, or 0.95 with ``"adaptive"``, which must notice a rise soon. None fixes v to 1.
+        stop_at: δ: annealing ends when the sum of the levels falls to this. The default is 0.05 per block, or the horizon. 0: never.
+        then: What happens when annealing ends. ``"plain"``: all levels are set to 0; ``"hold"``: they stay; ``"restore"``: the model is restored in place.
         every: Updates per tick of the clock t, and between two changes of the levels; a loss is averaged at every update.
-        distributed: Average the loss over all ranks, where torch.distributed runs.
-        guard: Guard against spikes of the loss: a loss counts as at most 10 times its average, and a level that has fallen can rise
-            only a little. False: exactly the paper's formula.
+        distributed: Whether to average the loss over all ranks, if torch.distributed is initialised.
+        guard: Whether to guard against spikes of the loss: a loss counts as at most 10 times its average, and a level that has fallen can rise
+            only a little. False uses exactly the paper's formula.
         optimizer: With ``then="restore"``: the optimiser from which to remove the added parameters.
-        width: Of ``"front"`` and ``"adaptive"``: how many windows a layer takes to become plain; the next one begins a window later.
+        width: With ``"front"`` and ``"adaptive"``: the number of windows that a layer takes to become plain; the next layer begins one window later.
     """
 
     def __init__(
@@ -77,11 +77,11 @@ class Annealer(Path):
         width: float = WIDTH,
     ) -> None:
         self._groups = mollified_groups(model, "Annealer")
-        # straight from the dictionaries, at every step: a buffer may be replaced
+        # straight from the dictionaries, at every step, because a buffer may be replaced
         self._places: list[list[dict[str, Any]]] = [[module._buffers for module in group] for group in self._groups]
         self._clocks = [
             each for places in self._places for each in places if each.get("clock") is not None
-        ]  # of time="annealing"
+        ]  # for time="annealing"
         layers = len(self._groups)
         if schedule is None:
             schedule = "exponential" if k is not None or horizon is None else "front"
@@ -95,7 +95,7 @@ class Annealer(Path):
             check_restorable(model)
             check_optimizer(model, optimizer, "Annealer")
         elif optimizer is not None:
-            raise ValueError('optimizer=… is for then="restore", which takes the added parameters out of it')
+            raise ValueError('optimizer=… needs then="restore", which removes the added parameters from it')
         self._model, self._optimizer = model, optimizer
         self.updates = 0
         self._ended = self._restored = False
@@ -104,7 +104,7 @@ class Annealer(Path):
             schedule if name is None else name, k, horizon, p_min, stop_at, int(every), guard, width, start
         )
         self.then = then
-        self._on_host = start.device.type == "cpu"  # asking it costs nothing
+        self._on_host = start.device.type == "cpu"  # checking it costs nothing
         self._average = LossAverage(
             loss_average, start, negative=name not in BY_LOSS, guard=guard, distributed=distributed
         )
@@ -117,7 +117,7 @@ class Annealer(Path):
         """Count an update, add its loss to the average, and set the levels.
 
         A loss that is not finite, or below 0 in the exponential and adaptive schedules, is ignored: it is counted in `skipped_losses`,
-        and the first one causes a warning. Without any loss v is 1.
+        and the first one causes a warning. Without a loss v is 1.
         """
         if self._ended:
             return
@@ -157,14 +157,15 @@ class Annealer(Path):
 
     @property
     def finished(self) -> bool:
-        """Has annealing ended?"""
+        """Whether annealing has ended."""
         return self._ended or self._done.list[0] > 0
 
     @property
     def progress(self) -> float:
-        """How far annealing has come, from 0 to 1: by the place of an adaptive front, by the clock if there is a horizon, or by the sum of the levels.
+        """How far annealing has progressed, from 0 to 1: by the place of an adaptive front, by the clock if there is a horizon, or by the
+        sum of the levels.
 
-        By the place or by the sum it may go back a little, and reading it makes the host wait for an accelerator.
+        Without a fixed clock it may go back a little, and reading it makes the host wait for an accelerator.
         """
         if self.finished:
             return 1.0
@@ -196,11 +197,11 @@ class Annealer(Path):
 
     @property
     def skipped_losses(self) -> int:
-        """How many losses were ignored, over all ranks."""
+        """The number of losses that were ignored, over all ranks."""
         return self._average.skipped
 
     def finish(self) -> None:
-        """End annealing now: all levels go to 0, and the plain network trains on."""
+        """End annealing now: all levels are set to 0, and training continues with the plain network."""
         self._now.tensor, self._lowest.tensor = torch.zeros_like(self._levels), torch.zeros_like(self._levels)
         self._done.tensor = torch.ones_like(self._done.tensor)
         self._end()
@@ -256,7 +257,7 @@ class Annealer(Path):
         """Resume from a `state_dict`, and set the model's levels to those of that moment.
 
         Raises:
-            ValueError: If it was taken with another number of blocks or another schedule, or the model has been restored.
+            ValueError: If it was saved with another number of blocks or another schedule, or the model has been restored.
                 Nothing is changed then.
         """
         load(self, state)

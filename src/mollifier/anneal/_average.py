@@ -21,7 +21,7 @@ NEGATIVE = (
 
 
 class LossAverage:
-    """The bias-corrected moving average of the losses; 1 while there is none.
+    """The bias-corrected moving average of the losses; 1 before the first loss.
 
         >>> average = LossAverage(0.9, torch.zeros((), dtype=torch.float64))
         >>> for loss in (1.0, 0.5, 1e30):
@@ -33,11 +33,11 @@ class LossAverage:
     of the loss, and an average of 0 would end annealing before it has begun.
 
     Args:
-        beta: Decay; None fixes the average to 1.
-        like: A tensor of the device and dtype to keep it in.
-        negative: Are losses below 0 averaged in, too?
-        guard: Does a loss count as at most ten times the average so far? Then one spike of 1e30 is forgotten soon.
-        distributed: Average over all ranks, where torch.distributed runs.
+        beta: The decay; None fixes the average to 1.
+        like: A tensor with the device and dtype to use.
+        negative: Whether losses below 0 are averaged as well.
+        guard: Whether a loss counts as at most ten times the average so far, so that a spike of 1e30 is soon forgotten.
+        distributed: Whether to average over all ranks, if torch.distributed is initialised.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class LossAverage:
 
     @property
     def numbers(self) -> Tensor:
-        """All that it keeps, on its device."""
+        """The whole state, on its device."""
         return self._kept.tensor
 
     @property
@@ -67,7 +67,7 @@ class LossAverage:
 
     @property
     def skipped(self) -> int:
-        """How many losses were left out, over all ranks."""
+        """The number of losses that were left out, over all ranks."""
         return int(sum(self._kept.list[2:]))
 
     def _corrected(self, average: float, count: float) -> float:

@@ -41,9 +41,9 @@ def end_exponent(layers: int, stop_at: float) -> float:
 
 
 class Path:
-    """The level of each block as a function of the clock and the average loss; `Annealer` says what the arguments are.
+    """The level of each block as a function of the clock and the average loss; `Annealer` documents the arguments.
 
-    ``start`` are the levels to begin with: no level rises above its own.
+    ``start`` are the initial levels: no level rises above its own.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Path:
         self._front = Follower(len(start), width, start) if schedule == "adaptive" else None
         self.k = 100.0 if k is None and horizon is None and exponential else k
         self.stop_at = stop_at
-        # a horizon alone ends the others, and the adaptive front ends where it has passed the last layer
+        # the others end only at a horizon, and the adaptive front ends where it has passed the last layer
         if stop_at is None and (horizon is None or exponential) and self._front is None:
             self.stop_at = 0.05 * len(start)
         self._layer = torch.arange(1, len(start) + 1, device=start.device, dtype=start.dtype)
@@ -113,7 +113,7 @@ class Path:
     def _on_numbers(self, t: float, v: float) -> list[float]:
         """The levels, computed on the host."""
         tops = self._start.list
-        if self._front is not None:  # it goes back by itself, so the guard has nothing to do
+        if self._front is not None:  # it goes back by itself, so the guard is not needed
             self._front.move_on_host(v, self._left(t))
             place, width, p_min = self._front.place, self.width, self.p_min
             return [min(front_at(place, layer, width, p_min), top) for layer, top in enumerate(tops, start=1)]

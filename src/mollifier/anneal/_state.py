@@ -42,10 +42,12 @@ def load(annealer: Annealer, state: dict[str, Any]) -> None:
         raise ValueError(f"load_state_dict: {', '.join(missing)} missing: this is not the state of an Annealer")
     if len(state["levels"]) != len(mine["levels"]):
         raise ValueError(
-            f"load_state_dict: state of {len(state['levels'])} blocks, the model has {len(mine['levels'])}"
+            f"load_state_dict: the state has {len(state['levels'])} blocks, but the model has {len(mine['levels'])}"
         )
     if state["schedule"] != mine["schedule"]:
-        raise ValueError(f"load_state_dict: state of schedule {state['schedule']!r}, this is {mine['schedule']!r}")
+        raise ValueError(
+            f"load_state_dict: the state has schedule {state['schedule']!r}, but this Annealer has {mine['schedule']!r}"
+        )
     if annealer._restored:
         raise ValueError(
             'load_state_dict: annealing has ended and the model was restored (then="restore"): mollify it again, '
@@ -79,7 +81,7 @@ def check_restorable(model: nn.Module) -> None:
     kind = type(model).__name__
     if kind in ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel"):
         raise ValueError(
-            f'then="restore": {kind} holds on to the added parameters, so they cannot be taken away while it trains. Use '
+            f'then="restore": {kind} keeps references to the added parameters, so they cannot be removed while it trains. Use '
             'then="plain", and mollifier.restore(model.module) after training.'
         )
     if not any(REPORT in module.__dict__ for module in model.modules()):

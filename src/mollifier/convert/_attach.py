@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mollifier.convert._blocks import Block, Noisy
+from mollifier.convert._blocks import Noisy, PlannedBlock
 from mollifier.convert._classes import KEY
 from mollifier.convert._containers import SequentialPatch
 from mollifier.convert._levels import is_mollified
@@ -37,7 +37,7 @@ from mollifier.nn.recurrent import RecurrentMollifier
 
 @dataclass(frozen=True)
 class Settings:
-    """What mollify was asked for."""
+    """The options of `mollify`."""
 
     c: float = 20.0
     a: tuple[float, float] = (-2.0, 2.0)
@@ -55,7 +55,7 @@ class Settings:
         NoisyActivation(a=self.a, c=self.c, **nowhere)
 
     def shared(self) -> dict[str, Any]:
-        """What every part gets."""
+        """Return the options that every part gets."""
         return {"level": self.level, "train_noise": self.train_noise, "eval_noise": self.eval_noise}
 
 
@@ -63,13 +63,13 @@ class Settings:
 class Parts:
     """The parts of one block, created but not yet attached."""
 
-    block: Block
+    block: PlannedBlock
     copy: Copy | None = None
     noisy: list[NoisyActivation] | None = None
     recurrent: RecurrentMollifier | None = None
 
 
-def make(model: nn.Module, blocks: list[Block], settings: Settings) -> tuple[list[Parts], list[Row]]:
+def make(model: nn.Module, blocks: list[PlannedBlock], settings: Settings) -> tuple[list[Parts], list[Row]]:
     """Create all parts and the rows of the report, without touching the model."""
     made: list[Parts] = []
     rows: list[Row] = []
@@ -98,7 +98,7 @@ def make(model: nn.Module, blocks: list[Block], settings: Settings) -> tuple[lis
     return made, rows
 
 
-def _feed_forward(model: nn.Module, block: Block, settings: Settings) -> Parts:
+def _feed_forward(model: nn.Module, block: PlannedBlock, settings: Settings) -> Parts:
     options = {**settings.shared(), **_where(model, block)}
     copy = None
     if (w := block.width) is not None:
@@ -115,7 +115,7 @@ def _feed_forward(model: nn.Module, block: Block, settings: Settings) -> Parts:
     return Parts(block, copy, noisy)
 
 
-def _where(model: nn.Module, block: Block) -> dict[str, Any]:
+def _where(model: nn.Module, block: PlannedBlock) -> dict[str, Any]:
     """Return the device and dtype for added parts: those of the block's own parameters, or else of the model's."""
     inside = next(model.get_submodule(block.path).parameters(), None)
     like: Tensor | None = next(model.parameters(), None) if inside is None else inside
@@ -123,7 +123,7 @@ def _where(model: nn.Module, block: Block) -> dict[str, Any]:
 
 
 def attach(model: nn.Module, made: list[Parts], planner: Planner) -> None:
-    """Put everything in its place."""
+    """Attach all parts to the model."""
     for parts in made:
         block = parts.block
         if parts.recurrent is not None:
@@ -159,7 +159,7 @@ def _attach_recurrent(model: nn.Module, path: str, added: RecurrentMollifier) ->
     patch(module, RecurrentPatch if isinstance(module, nn.RNNBase) else CellPatch)
 
 
-def _attach_run(model: nn.Module, block: Block, noise: NoisyActivation | None, copy: Copy) -> None:
+def _attach_run(model: nn.Module, block: PlannedBlock, noise: NoisyActivation | None, copy: Copy) -> None:
     layer, *between = map(model.get_submodule, block.members)
     begun: list[RunRecord] = layer.__dict__.get(RUNS, [])
     run = begun[0] if begun else RunRecord()
@@ -178,7 +178,7 @@ def _attach_run(model: nn.Module, block: Block, noise: NoisyActivation | None, c
         patch(home, SequentialPatch)
 
 
-def _attach_copy(model: nn.Module, block: Block, copy: Copy) -> None:
+def _attach_copy(model: nn.Module, block: PlannedBlock, copy: Copy) -> None:
     module = model.get_submodule(block.path)
     state_of(module).copy = copy.train(module.training)
     patch(module, BlockPatch)

@@ -21,19 +21,19 @@ class Noisy:
 
 
 @dataclass
-class Block:
+class PlannedBlock:
     """A part of the model that one level will control.
 
     Attributes:
-        path: The module that holds it.
+        path: The path of the module that contains it.
         kind: run, residual, named, activation or recurrent.
-        width: Of the copy path; None for no copy.
-        label: What stands there, ``[0:1]`` in a Sequential or ``forward(fc1, relu)``.
-        members: Of a run: paths of its layer, and of what stands between it and the activation.
-        end: Of a run: path of the activation module, or of the module whose methods call the activation.
-        function: Of a run: name of the activation.
-        keys: Of a run that ends in a function: the calls of that function, as `Scope` counts them.
-        layer: Number of the layer, in a recurrent module.
+        width: The width of the copy path; None for no copy.
+        label: What it consists of, ``[0:1]`` in a Sequential or ``forward(fc1, relu)``.
+        members: For a run: the paths of its layer, and of the modules between the layer and the activation.
+        end: For a run: the path of the activation module, or of the module whose methods call the activation.
+        function: For a run: the name of the activation.
+        keys: For a run that ends in a function: the calls of that function, as `Scope` counts them.
+        layer: The number of the layer, in a recurrent module.
         noisy: The activations in it.
     """
 
@@ -50,7 +50,7 @@ class Block:
 
     @property
     def name(self) -> str:
-        """As the report shows it."""
+        """The name in the report."""
         if self.layer is not None:
             return f"{self.path or '(the model)'}, layer {self.layer + 1}"
         if self.label.startswith("["):
@@ -59,5 +59,5 @@ class Block:
 
 
 def join(path: str, name: str) -> str:
-    """``path.name``, also at the top."""
+    """Return ``path.name``, also for the model itself."""
     return f"{path}.{name}" if path and name else path or name

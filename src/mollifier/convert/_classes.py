@@ -11,7 +11,7 @@ from torch import nn
 from mollifier.convert._safe import allow_like
 
 KEY = "_mollifier"
-OURS = f"{KEY}_"  # what we keep in a module's __dict__ begins with this
+OURS = f"{KEY}_"  # names in a module's __dict__ that belong to us begin with this
 
 
 class Patch(nn.Module):
@@ -44,7 +44,7 @@ def rebuild(mixins: tuple[type[Patch], ...], plain: type[nn.Module], *args: Any)
 
 def _checked(mixins: tuple[type[Patch], ...], plain: type[nn.Module]) -> type[nn.Module]:
     if not (issubclass(plain, nn.Module) and all(issubclass(mixin, Patch) for mixin in mixins)):
-        raise TypeError(f"not a mollified module: {mixins}, {plain}")  # a file may say anything
+        raise TypeError(f"not a mollified module: {mixins}, {plain}")  # a file may contain anything
     kind = patched_class(mixins, plain)
     allow_like(kind, plain)
     return kind
@@ -67,7 +67,7 @@ def patched_class(mixins: tuple[type[Patch], ...], plain: type[nn.Module]) -> ty
     """Return the subclass of ``plain`` with these mixins in front."""
     key = (mixins, plain)
     if key not in _CLASSES:
-        # torch's list of safe classes goes by qualified names, so no two of ours may share one
+        # torch's list of safe classes uses qualified names, so no two of ours may share one
         qualified = f"Mollified{plain.__qualname__}.{'.'.join(mixin.__name__ for mixin in mixins)}"
         space = {"_plain_class": plain, "_mixins": mixins, "__module__": plain.__module__, "__doc__": plain.__doc__}
         space["__qualname__"] = qualified

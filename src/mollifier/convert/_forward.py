@@ -37,13 +37,13 @@ class Call:
     """An activation that a forward computes.
 
     Attributes:
-        function: The activation, where it is called as a function or method; None for a module.
-        module: Path of the activation module, where it is one.
-        layer: Path of the affine layer whose output it takes, if nothing but ``between`` stands before it.
-        between: Paths of the norms and dropouts that stand there.
-        key: Where the call is, as `Scope` counts: method and number.
-        returned: Is its result what the forward returns?
-        refused: Why it cannot be mollified, if it cannot.
+        function: The activation, if it is called as a function or method; None for a module.
+        module: The path of the activation module, if it is one.
+        layer: The path of the affine layer whose output it takes, if only ``between`` is in between.
+        between: The paths of the norms and dropouts in between.
+        key: Where the call is: the method and the number of the call, as `Scope` counts them.
+        returned: Whether the forward returns its result.
+        refused: The reason why it cannot be mollified, if there is one.
     """
 
     function: Activation | None = None
@@ -66,7 +66,7 @@ class ForwardSummary:
 
     Attributes:
         steps: Its activations, and the paths of the other children that it calls, in forward order.
-        returned: Paths of the children whose result it returns.
+        returned: The paths of the children whose result it returns.
         followed: For a child that is called, what takes its output.
     """
 
@@ -79,14 +79,14 @@ def trace_forward(module: nn.Module) -> ForwardSummary:
     """Trace a module's own forward, in train and in eval mode.
 
     Raises:
-        Exception: Whatever torch.fx raises where the forward depends on its data.
+        Exception: Whatever torch.fx raises if the forward depends on its data.
     """
     one = _look(module, module.training)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             two = _look(module, not module.training)
-        except Exception:  # a forward that can be traced in one mode only is known in that mode
+        except Exception:  # a forward that can be traced in only one mode is known only in that mode
             return one
     known = {_identity(step) for step in one.steps}
     one.steps += [step for step in two.steps if _identity(step) not in known]

@@ -44,7 +44,7 @@ def _enclosing(name: str, places: dict[str, int]) -> int | None:
 
 
 def mollified_groups(model: nn.Module, doing: str) -> list[list[Annealed]]:
-    """Return the same, or raise a ValueError if there are none."""
+    """Return the same lists, or raise a ValueError if there are none."""
     found = groups(model)
     if not found:
         raise ValueError(f"{doing}: {type(model).__name__} is not mollified. Call mollifier.mollify(model) first.")

@@ -81,15 +81,15 @@ class Scope(TorchFunctionMode):
         return noise(x) if noise.active else noise.pass_through(plain(x))
 
     def _doubt(self, name: str, key: str, state: nn.Module) -> None:
-        """Warn once if an activation stays plain unexpectedly, because the forward does something else than `mollify` saw."""
+        """Warn once if an activation unexpectedly stays plain, because the forward does something other than what `mollify` saw."""
         known, number = cast("dict[str, tuple[str, int]]", state.calls).get(key, ("", -1))
         if known == name and (number < 0 or not ends_of(self.owner)[number].copies):
             return
         what = "its layer was not called just before it" if known == name else "mollify saw no such call there"
         warn_once(
             state,
-            f"{type(self.owner).__name__}.{self.method} calls {name}, and {what}: it stays plain. Give mollify an example= input "
-            "that takes the same way through the forward, or leave it out with exclude=.",
+            f"{type(self.owner).__name__}.{self.method} calls {name}, but {what}: it stays plain. Give mollify an example= input "
+            "that takes the same path through the forward, or leave the activation out with exclude=.",
         )
 
 

@@ -63,17 +63,17 @@ def mollify(
         a: Bounds of the uniform distribution that the learned a are drawn from.
         residual: Also add the layer below to the output of a block. The connection stays at level 0, so such a model is
             deployed as it is: `restore` refuses to remove connections that the model was trained with.
-        projection: How a block copies an input of another width. ``"learned"``: padded where the block is wider, through a learned
-            projection where it is narrower; ``"fixed"``: there through a fixed one, see `mollifier.nn.FixedProjection`; ``"always"``:
-            through a learned one in both cases. ``"auto"`` is ``"learned"``.
+        projection: How a block copies an input of another width. ``"learned"``: the input is padded if the block is wider, and goes through a learned
+            projection if it is narrower. ``"fixed"``: the projection is fixed, see `mollifier.nn.FixedProjection`. ``"always"``: a
+            learned projection in both cases. ``"auto"`` is ``"learned"``.
         level: The level to start at.
         train_noise: Noise in train(): ``"sample"``, ``"expected"`` (deterministic training) or ``"exact"``.
         eval_noise: Noise in eval().
-        recurrent: How `nn.LSTM`, `nn.GRU`, `nn.RNN` and their cells are mollified; by default gates, activations and copy, as far as
-            the arguments above ask for them.
+        recurrent: How `nn.LSTM`, `nn.GRU`, `nn.RNN` and their cells are mollified; by default gates, activations and copy, unless
+            the arguments above turn them off.
         exclude: What to leave alone: globs on module names or on the names of the report (``"forward(fc3, tanh)"``), module
             types, predicates ``(name, module) -> bool``, or functions such as `torch.sigmoid`, one or several.
-        output: Whether to mollify the activation whose result the model returns, too. By default it stays plain, with the layer before it.
+        output: Whether to mollify also the activation whose result the model returns. By default it stays plain, with the layer before it.
         example: An input (tensor, tuple of arguments or dict of keywords) to run the model on once, so that every shape, the
             number of a and the forward order are observed instead of inferred from the structure.
         optimizer: An existing optimiser of this model. The added parameters become a group of it, with the first group's settings and no
@@ -144,13 +144,13 @@ def restore(model: nn.Module, *, force: bool = False, optimizer: Optimizer | Non
     """
     patched = [m for m in model.modules() if isinstance(m, Patch) or _has_state(m) or REPORT in m.__dict__]
     if not patched:
-        raise ValueError(f"restore: {type(model).__name__} was not mollified by mollify(): it is what it was already")
+        raise ValueError(f"restore: {type(model).__name__} was not mollified by mollify(), so there is nothing to undo")
     if not force:
         present = levels(model)
         if any(present):
             raise ValueError(
-                f"restore: levels are {[round(level, 4) for level in present]}, so the plain network is not yet what was trained. Anneal to 0 (annealer.finish(), "
-                "set_level(model, 0)) and train on, or restore(model, force=True)."
+                f"restore: levels are {[round(level, 4) for level in present]}, so the plain network is not what was trained. Anneal to 0 (annealer.finish(), "
+                "set_level(model, 0)) and continue training, or call restore(model, force=True)."
             )
         if any(isinstance(part, Copy) and part.residual for part in model.modules()):
             raise ValueError(
@@ -161,8 +161,8 @@ def restore(model: nn.Module, *, force: bool = False, optimizer: Optimizer | Non
     if None in kinds:
         name = type(patched[kinds.index(None)]).__name__
         raise ValueError(
-            f"restore: the class of a module was changed after mollify, to {name}, in a way that cannot be taken apart. "
-            "Undo that first, and restore after."
+            f"restore: after mollify, the class of a module was changed to {name}, in a way that cannot be undone here. "
+            "Undo that first, then restore."
         )
     check_optimizer(model, optimizer, "restore")
     remove_from_optimizer(optimizer, added_parameters(model))
@@ -174,7 +174,7 @@ def restore(model: nn.Module, *, force: bool = False, optimizer: Optimizer | Non
 
 
 def _has_state(module: nn.Module) -> bool:
-    # (recurrent modules that were built mollified by hand keep what they have under the same name)
+    # (recurrent modules that were built mollified by hand have their state under the same name, and keep it)
     return isinstance(module._modules.get(KEY), MollifierState)
 
 

@@ -33,11 +33,11 @@ def named_blocks(model: nn.Module, blocks: Pattern | Iterable[Pattern] | None) -
     for name in sorted(found):
         if type(modules[name]).forward is nn.Module.forward:
             problems.append(
-                f"{name!r} is a {type(modules[name]).__name__}, which is never called: name what is in it, '{name}.*'"
+                f"{name!r} is a {type(modules[name]).__name__}, which is never called: name the modules inside it, '{name}.*'"
             )
         outer = next((other for other in sorted(found) if name.startswith(other + ".")), None)
         if outer is not None:
-            problems.append(f"the block {name!r} lies inside the block {outer!r}: name one of them")
+            problems.append(f"the block {name!r} is inside the block {outer!r}: name only one of them")
     if problems:
         raise ValueError("mollify: " + "; ".join(problems))
     return found
@@ -73,7 +73,7 @@ class Exclude:
                 self._unused.append(pattern)
 
     def module(self, path: str) -> bool:
-        """Is this module to be left alone?"""
+        """Return whether to leave this module alone."""
         return path in self._excluded
 
     def call(self, name: str, function: Activation | None) -> bool:

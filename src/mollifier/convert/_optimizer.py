@@ -16,7 +16,7 @@ def check_optimizer(model: nn.Module, optimizer: Optimizer | None, doing: str) -
         raise TypeError(f"{doing}: optimizer is a {type(optimizer).__name__}; expected a torch.optim.Optimizer")
     if isinstance(optimizer, LBFGS):
         raise ValueError(
-            f"{doing}: LBFGS has one group of parameters and a history of all of them, which cannot change. Make a new one after "
+            f"{doing}: LBFGS has one group of parameters with a history of all of them, which cannot change. Create a new one after "
             f"{doing}: LBFGS(model.parameters())"
         )
     own = set(model.parameters())
@@ -39,7 +39,7 @@ def add_to_optimizer(model: nn.Module, optimizer: Optimizer | None, added: Itera
     if "weight_decay" in group:
         group["weight_decay"] = 0.0
     names = {parameter: name for name, parameter in model.named_parameters()}
-    named = "param_names" in first  # an optimiser made with named_parameters() wants names throughout
+    named = "param_names" in first  # an optimiser created with named_parameters() needs names for all parameters
     optimizer.add_param_group({**group, "params": [(names[p], p) for p in new] if named else new})
 
 

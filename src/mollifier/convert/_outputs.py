@@ -1,4 +1,4 @@
-"""What a forward returns, in whatever shape and on whatever scale: an activation stays the output through all of this."""
+"""Find what a forward returns: an activation remains the output if its result is only reshaped or rescaled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHAPING = (
     *("view_as", "reshape_as", "expand", "narrow", "select", "float", "double", "half", "type_as", "to"),
     *("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"),
 )
-# Functions and methods that only scale, shift, bound or average what they are given, if all else is constant.
+# Functions and methods that only scale, shift, bound or average their argument, if everything else is constant.
 _ARITHMETIC = {
     *(f"{prefix}{name}" for name in ("add", "sub", "mul", "div", "truediv") for prefix in ("", "r", "i")),
     *("neg", "clamp", "clamp_min", "clamp_max", "clip", "mean", "amax", "amin"),
@@ -24,7 +24,7 @@ JOINING = ("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack"
 
 
 def is_arithmetic(function: object) -> bool:
-    """Does a function, or a method by its name, only scale, shift, bound or average a tensor, in place or not?
+    """Return whether a function, or a method by its name, only scales, shifts, bounds or averages a tensor, in place or not.
 
     >>> import torch
     >>> is_arithmetic(torch.add), is_arithmetic("clamp_"), is_arithmetic(torch.exp)
@@ -34,7 +34,7 @@ def is_arithmetic(function: object) -> bool:
 
 
 def returned_nodes(graph: fx.Graph, module: nn.Module) -> Iterator[fx.Node]:
-    """Yield the nodes whose results a forward returns, alone, in a tuple or in a dict, in whatever shape and on whatever scale."""
+    """Yield the nodes whose results a forward returns, alone, in a tuple or in a dict, possibly reshaped or rescaled."""
     (output,) = [node for node in graph.nodes if node.op == "output"]
     pending = list(output.all_input_nodes)
     while pending:
@@ -55,5 +55,5 @@ def returned_nodes(graph: fx.Graph, module: nn.Module) -> Iterator[fx.Node]:
 
 
 def _from_a_tuple(node: fx.Node) -> bool:
-    """Does an index take one of several results of a child? What is done with the others is not known."""
+    """Return whether an index selects one of several results of a child; what is done with the others is not known."""
     return node.all_input_nodes[0].op == "call_module" and isinstance(node.args[1], int)

@@ -26,13 +26,13 @@ class MollifierState(AddedModule):
     """Everything that mollification adds to one module.
 
     Attributes:
-        noise: Of an activation module that is called at the end of no run.
-        copy: Around a block.
-        ends: Of the runs that end in this activation module, or in an activation that this module's own methods call.
-        loose: Noise of the other activations that its methods call, and of function-valued attributes.
-        functions: Those attributes' plain values.
-        alone: Whether an activation module is also noisy when its input does not come from its layer. Not if it is the output there.
-        calls: Activations that its methods are known to call: name, and the number of the run that ends there, or -1.
+        noise: The noise of an activation module that does not end a run.
+        copy: The copy around a block.
+        ends: The ends of the runs that end in this activation module, or in an activation that this module's own methods call.
+        loose: The noise of the other activations that its methods call, and of function-valued attributes.
+        functions: The plain values of these attributes.
+        alone: Whether an activation module is noisy even if its input does not come from its layer. It is not if it is the output there.
+        calls: The activations that its methods are known to call: the name, and the number of the run that ends there, or -1.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class MollifierState(AddedModule):
         self.calls: dict[str, tuple[str, int]] = {}
 
     def add_end(self, end: RunEnd) -> int:
-        """Let a run end here; its number."""
+        """Let a run end here, and return its number."""
         self.ends = self.ends or nn.ModuleList().train(self.training)
         self.ends.append(end.train(self.training))
         return len(self.ends) - 1
@@ -90,7 +90,7 @@ class ActivationPatch(Patch):
         if alone and known[0].copies and not torch.compiler.is_compiling():
             warn_once(
                 cast(nn.Module, self._modules[KEY]),
-                f"a mollified {self._plain_class.__name__} was called on something that did not come from its layer, so that nothing "
+                f"a mollified {self._plain_class.__name__} was called on a tensor that did not come from its layer, so nothing "
                 "is copied there. If you replaced the layer, restore the model and mollify it again.",
             )
         return self._loose(own, super().forward, args, kwargs)  # type: ignore[arg-type]
@@ -121,7 +121,7 @@ class RecurrentPatch(RecurrentForward, Patch):  # type: ignore[misc]
 
 
 class CellPatch(CellForward, Patch):  # type: ignore[misc]
-    """An nn.LSTMCell, nn.GRUCell or nn.RNNCell, likewise."""
+    """An nn.LSTMCell, nn.GRUCell or nn.RNNCell, with the same state."""
 
 
 class EncoderLayerPatch(Patch):

@@ -8,7 +8,7 @@ from torch import nn
 
 from mollifier.activations import activation, of_module
 from mollifier.convert import _reasons as reasons, _structure as structure
-from mollifier.convert._blocks import Block, Noisy, join
+from mollifier.convert._blocks import Noisy, PlannedBlock, join
 from mollifier.convert._forward import Call, ForwardSummary, trace_forward
 from mollifier.convert._named import Exclude
 from mollifier.convert._report import Skipped
@@ -25,17 +25,17 @@ class Planner:
 
     Attributes:
         model: The model.
-        activations: Make activations noisy?
-        auto: Find runs and residual blocks?
+        activations: Whether to make activations noisy.
+        auto: Whether to find runs and residual blocks.
         named: Paths of the modules named as blocks.
         exclude: What the user wants to leave alone.
-        seen: What an example showed, by module name; empty without one.
-        recorded: What an example showed of forwards, likewise.
-        blocks: What was found.
-        skipped: What was left alone, and why.
-        heard: By module, the functional activations of its methods, whatever becomes of them: key and name.
-        plain: Activation modules that are left alone at one of their places at least.
-        inside: Modules with a forward that is known, and children that it calls which may compute activations of their own.
+        seen: The shapes that an example showed, by module name; empty without one.
+        recorded: The forwards that an example showed, by module name.
+        blocks: The blocks that were found.
+        skipped: What was left alone, and the reasons.
+        heard: By module, the functional activations of its methods, mollified or not: key and name.
+        plain: Activation modules that are left alone in at least one of their places.
+        inside: Modules whose forward is known, with children that it calls and that may compute activations of their own.
     """
 
     model: nn.Module
@@ -45,7 +45,7 @@ class Planner:
     exclude: Exclude
     seen: dict[str, CallRecord]
     recorded: dict[str, ForwardSummary]
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[PlannedBlock] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     heard: dict[str, dict[str, str]] = field(default_factory=dict)
     plain: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Planner:
         self,
         module: nn.Module,
         path: str = "",
-        block: Block | None = None,
+        block: PlannedBlock | None = None,
         before: Width | None = None,
         output: bool = False,
     ) -> None:
@@ -79,9 +79,9 @@ class Planner:
             self._recurrent(module, path)
             return
         if path in self.named:
-            block = self._open(Block(path, "named", self._named_width(path, module)))
+            block = self._open(PlannedBlock(path, "named", self._named_width(path, module)))
         elif block is None and self.auto and not output and (width := structure.residual_width(module)) is not None:
-            block = self._open(Block(path, "residual", width))
+            block = self._open(PlannedBlock(path, "residual", width))
         if self._is_leaf(module, path, block, before, output):
             return
         if structure.is_plain_sequential(module):
@@ -89,7 +89,7 @@ class Planner:
         else:
             self._custom(module, path, block, output)
 
-    def in_order(self) -> list[Block]:
+    def in_order(self) -> list[PlannedBlock]:
         """Return the blocks in forward order: as an example called them, or else as they were found."""
         if not self.seen:
             return self.blocks
@@ -107,7 +107,7 @@ class Planner:
             order.append((last, number))
         return [self.blocks[number] for _, number in sorted(order)]
 
-    def _open(self, block: Block) -> Block:
+    def _open(self, block: PlannedBlock) -> PlannedBlock:
         self.blocks.append(block)
         return block
 
@@ -121,7 +121,9 @@ class Planner:
         known = structure.residual_width(module) or structure.chain_width(module)
         return known or Width(None, None, structure.unit_dim_of(module))
 
-    def _is_leaf(self, module: nn.Module, path: str, block: Block | None, before: Width | None, output: bool) -> bool:
+    def _is_leaf(
+        self, module: nn.Module, path: str, block: PlannedBlock | None, before: Width | None, output: bool
+    ) -> bool:
         """Plan or skip a module without children; return False for all others."""
         try:
             found = of_module(module)
@@ -134,7 +136,7 @@ class Planner:
                 self._skip(path, module, reasons.OUTPUT)
             elif self.activations:
                 units, dim = self._units(path, block, before)
-                home = block or self._open(Block(path, "activation"))
+                home = block or self._open(PlannedBlock(path, "activation"))
                 home.noisy.append(Noisy(path, found, units, dim))
             return True
         reason = None
@@ -155,10 +157,10 @@ class Planner:
     def _recurrent(self, module: nn.Module, path: str) -> None:
         """Plan one block per layer: recurrent layers have their own copy, even if they were named as blocks."""
         for layer, width in enumerate(structure.recurrent_widths(module)):
-            self._open(Block(path, "recurrent", width, layer=layer))
+            self._open(PlannedBlock(path, "recurrent", width, layer=layer))
 
-    def _units(self, path: str, block: Block | None, before: Width | None) -> tuple[int, int]:
-        """Return how many a an activation gets, and along which dimension: from the example, from the layer before it, or one for all."""
+    def _units(self, path: str, block: PlannedBlock | None, before: Width | None) -> tuple[int, int]:
+        """Return the number of a of an activation, and their dimension: from the example, from the layer before it, or one for all."""
         if path in self.seen:
             return self.seen[path].units() or 1, self.seen[path].unit_dim
         if before is not None and before.out_units is not None:
@@ -168,7 +170,7 @@ class Planner:
             return structure.residual_units(owner, path.removeprefix(f"{block.path}.")), block.width.unit_dim
         return 1, -1
 
-    def _sequential(self, module: nn.Module, path: str, block: Block | None, output: bool) -> None:
+    def _sequential(self, module: nn.Module, path: str, block: PlannedBlock | None, output: bool) -> None:
         # (named_children would leave out a layer that is used twice, and shift the places of the rest)
         names = [name for name, child in module._modules.items() if child is not None]
         children = [child for child in module._modules.values() if child is not None]
@@ -193,13 +195,13 @@ class Planner:
             before = width or (before if isinstance(child, structure.BETWEEN) else None)
             index += 1
 
-    def _run(self, path: str, label: str, members: tuple[str, ...], act: nn.Module | Call, end: str) -> Block:
+    def _run(self, path: str, label: str, members: tuple[str, ...], act: nn.Module | Call, end: str) -> PlannedBlock:
         """Plan a layer, the modules in between, and the activation at the end, which is a module or a function call."""
         width = affine_width(self.model.get_submodule(members[0]))
         found = of_module(act) if isinstance(act, nn.Module) else act.function
         assert found is not None
         assert width is not None
-        home = self._open(Block(path, "run", width, label, members, end, found.name))
+        home = self._open(PlannedBlock(path, "run", width, label, members, end, found.name))
         if self.activations:
             units, dim = width.out_units, width.unit_dim
             if end in self.seen and isinstance(act, nn.Module) and len(self.seen[end].inputs) == 1:
@@ -207,7 +209,7 @@ class Planner:
             home.noisy.append(Noisy(end, found, units or 1, dim))
         return home
 
-    def _custom(self, module: nn.Module, path: str, block: Block | None, output: bool) -> None:
+    def _custom(self, module: nn.Module, path: str, block: PlannedBlock | None, output: bool) -> None:
         """Plan a module with its own forward: by what the forward does if that can be traced, or else child by child."""
         why = reasons.NO_LAYERS
         if structure.has_own_forward(module):
@@ -224,7 +226,7 @@ class Planner:
             for name, function in function_attributes(module).items():
                 transformer = isinstance(module, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer))
                 units = int(module.linear1.out_features if transformer else 1)  # type: ignore[union-attr, arg-type]
-                home = block or self._open(Block(path, "activation"))
+                home = block or self._open(PlannedBlock(path, "activation"))
                 home.noisy.append(Noisy(path, activation(function), units, -1, attribute=name))
             for call in functional_calls(type(module)):
                 self._skip(path, call, why)
@@ -241,7 +243,7 @@ class _Forward:
     found: ForwardSummary
     module: nn.Module
     path: str
-    block: Block | None
+    block: PlannedBlock | None
     output: bool
     done: set[str] = field(default_factory=set)
 
@@ -249,7 +251,7 @@ class _Forward:
         calls = [step for step in self.found.steps if isinstance(step, Call)]
         runs = {id(call) for call in calls if self._is_run(call)}
         self.done |= {member for call in calls if id(call) in runs for member in (call.layer, *call.between)}
-        known: dict[tuple[str, str], Block] = {}
+        known: dict[tuple[str, str], PlannedBlock] = {}
         self.planner.heard[self.path] = {call.key: _called_name(call) for call in calls if call.key}
         called = {step if isinstance(step, str) else step.module for step in self.found.steps if not _is_function(step)}
         for name in sorted(called):
@@ -285,7 +287,7 @@ class _Forward:
         name = join(self.path, f"forward({call.label})")
         return reasons.EXCLUDED if self.planner.exclude.call(name, call.function) else ""
 
-    def _run(self, call: Call) -> Block:
+    def _run(self, call: Call) -> PlannedBlock:
         members = tuple(join(self.path, name) for name in (call.layer, *call.between))
         act: nn.Module | Call = self.module.get_submodule(call.module) if call.module else call
         self.done.add(call.module)
@@ -334,7 +336,7 @@ class _Forward:
         width = affine_width(self.module.get_submodule(call.layer)) if call.layer else None
         if width is None and self.block is not None and self.block.kind == "residual":
             width = self.block.width
-        home = self.block or planner._open(Block(self.path, "activation", label=f"forward({call.label})"))
+        home = self.block or planner._open(PlannedBlock(self.path, "activation", label=f"forward({call.label})"))
         units, dim = (width.out_units or 1, width.unit_dim) if width is not None else (1, -1)
         if any(noisy.path == self.path and noisy.key == call.key for noisy in home.noisy):
             return

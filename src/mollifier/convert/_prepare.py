@@ -18,12 +18,12 @@ from mollifier.convert._shapes import record_calls
 from mollifier.nn import RecurrentOptions
 
 WRAPPERS = {
-    "DistributedDataParallel": "mollify the model first and wrap it after: DistributedDataParallel(mollify(model))",
-    "DataParallel": "mollify the model first and wrap it after: DataParallel(mollify(model))",
-    "FullyShardedDataParallel": "mollify the model first and wrap it after",
-    "OptimizedModule": "mollify the model first and compile it after: torch.compile(mollify(model))",
-    "ScriptModule": "mollify the Python model, train and restore it, and script it after",
-    "RecursiveScriptModule": "mollify the Python model, train and restore it, and script it after",
+    "DistributedDataParallel": "mollify the model first and wrap it afterwards: DistributedDataParallel(mollify(model))",
+    "DataParallel": "mollify the model first and wrap it afterwards: DataParallel(mollify(model))",
+    "FullyShardedDataParallel": "mollify the model first and wrap it afterwards",
+    "OptimizedModule": "mollify the model first and compile it afterwards: torch.compile(mollify(model))",
+    "ScriptModule": "mollify the Python model, train and restore it, and script it afterwards",
+    "RecursiveScriptModule": "mollify the Python model, train and restore it, and script it afterwards",
 }
 
 
@@ -77,13 +77,13 @@ def _check(planner: Planner) -> None:
         paths.setdefault(module, []).append(name)
     touched = {block.path for block in planner.blocks if not block.members}
     touched |= {noisy.path for block in planner.blocks for noisy in block.noisy if not block.members}
-    # A layer or an activation may be part of several runs, each with its own level; but no two runs may be the same pair of them.
+    # A layer or an activation may be part of several runs, each with its own level, but no two runs may consist of the same pair.
     runs = [block for block in planner.blocks if block.members]
     pairs = [tuple(map(planner.model.get_submodule, (run.members[0], run.end))) for run in runs]
     touched |= {run.members[0] for run, pair in zip(runs, pairs, strict=True) if pairs.count(pair) > 1}
     shared = [" = ".join(map(repr, where)) for where in paths.values() if len(where) > 1 and touched & set(where)]
     if shared:
         raise ValueError(
-            f"mollify: one module stands in several places: {'; '.join(shared)}. Each needs a level and an a of its own: "
+            f"mollify: one module is used in several places: {'; '.join(shared)}. Each place needs its own level and its own a: "
             "give every place its own module (an activation costs nothing), or leave it out with blocks=[…]."
         )

@@ -9,14 +9,14 @@ from torch import nn
 from mollifier.activations import of_module
 from mollifier.convert import _structure as structure
 
-OUTPUT = "output: what the model returns stays as it is; mollify it too with output=True"
+OUTPUT = "output: what the model returns stays as it is; output=True mollifies it as well"
 OUTPUT_LAYER = "output layer: no activation follows it"
 EXCLUDED = "excluded"
 NO_COPY = "its place in the forward is not known, so nothing is copied past it: name its block with blocks=[…], or give an example= input"
 ATTENTION = "attention has no activation to mollify: name the layer around it with blocks=[…]"
 UNKNOWN = "it is not in the table: if it is an activation, add it with mollifier.register"
 BY_HAND = "it was built mollified by hand, and keeps its own level"
-OWN_RECURRENT = "it is recurrent with a forward of its own; name its block with blocks=[…]"
+OWN_RECURRENT = "it is a recurrent module with its own forward; name its block with blocks=[…]"
 NO_LAYERS = "it is called in a module without layers: if that module is an activation, add it with mollifier.register"
 NOTHING_FOLLOWS = "no activation follows it"
 
@@ -41,7 +41,7 @@ def layer(after: Sequence[nn.Module], output: bool) -> str:
         except ValueError as error:
             return f"{type(module).__name__} follows it: {error}"
         if not isinstance(module, (*structure.BETWEEN, *structure.SHAPING)):
-            return f"{type(module).__name__} follows it, and no activation"
+            return f"{type(module).__name__} follows it, not an activation"
     return OUTPUT_LAYER if output else f"{NOTHING_FOLLOWS} in its Sequential"
 
 
@@ -50,5 +50,5 @@ def layer_before(follower: str | None) -> str:
     if not follower:
         return NOTHING_FOLLOWS
     if " and " in follower:
-        return f"{follower} take its output: a copy goes past a layer only where its activation alone does"
-    return f"{follower} follows it, and no activation that can be mollified"
+        return f"{follower} take its output: a layer is copied past only if nothing but its activation takes its output"
+    return f"{follower} follows it, not an activation that can be mollified"

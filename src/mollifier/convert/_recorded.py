@@ -16,7 +16,7 @@ from mollifier.convert._live import PASSING, intercepted_methods
 from mollifier.convert._outputs import JOINING, is_arithmetic
 from mollifier.convert._structure import BETWEEN, affine_width, has_tangent
 
-_IN_PLACE = "it works in place, in a forward that cannot be traced: make it out of place"
+_IN_PLACE = "it works in place, in a forward that cannot be traced; make it out of place"
 _NO_TANGENT = "with these options it has no tangent at 0"
 
 
@@ -59,7 +59,7 @@ class Recorder(TorchFunctionMode):
         self._trails: dict[int, tuple[Tensor, _Trail]] = {}  # the tensor is kept alive, so that its id stays unique
 
     def enter(self, module: nn.Module) -> None:
-        """A module's forward begins."""
+        """Record that a module's forward begins."""
         self._stack.append(_Running(self._names[module]))
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
@@ -130,7 +130,7 @@ class Recorder(TorchFunctionMode):
     def _same_output(
         self, func: Any, out: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> list[tuple[Tensor, Call | str]]:
-        """Of which steps is what was computed still the result: on another scale, if all else is constant, or beside others?"""
+        """Return the steps whose result the computed tensor still is, possibly on another scale, or together with others."""
         if getattr(func, "__name__", "") in JOINING and args and isinstance(args[0], (tuple, list)):
             joined = {id(each) for each in args[0]}
             return [(out, step) for result, step in self._stack[-1].results if id(result) in joined]
@@ -169,7 +169,7 @@ def _below(path: str, name: str) -> str:
 
 
 def _tensors(out: Any, depth: int = 3) -> list[Tensor]:
-    """The tensors in what a forward returns; also those in an object, such as a distribution."""
+    """Yield the tensors in what a forward returns, including those in an object, such as a distribution."""
     if isinstance(out, Tensor):
         return [out]
     if isinstance(out, dict):

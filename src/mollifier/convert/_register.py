@@ -44,13 +44,13 @@ def register(
     Args:
         target: The function, elementwise and not in place; or the module type, with its function in ``f``; or,
             with ``kind="block"``, a class of residual blocks (layers in a chain, then the addition, then the activation).
-        f: The function that the module type computes. Left out, ``register(Type)`` decorates it.
-        name: In the table and in reports; by default the name of the target.
+        f: The function that the module type computes. Without it, ``register(Type)`` returns a decorator for the function.
+        name: The name in the table and in reports; by default the name of the target.
         tangent: Slope and offset of the line that it is pushed toward; by default its tangent at 0, by autograd.
         kind: ``"activation"`` or ``"block"``.
 
     Returns:
-        What was registered last: the function or the class, so that it can be used as a decorator.
+        The registered function or class, so that it can be used as a decorator.
 
     Raises:
         ValueError: If the name is taken, or the function is not elementwise or flat at 0.
@@ -83,11 +83,11 @@ def _add(
     if name in names():
         raise ValueError(f"register: the name {name!r} is taken; give another with name=…")
     if not _is_elementwise(f):
-        raise ValueError(f"register: {name} is not elementwise: each output must depend on its own input alone")
+        raise ValueError(f"register: {name} is not elementwise: each output must depend only on its own input")
     slope, offset = tangent or tangent_at_zero(f)
     if not all(map(torch.isfinite, torch.tensor([slope, offset]))) or slope == 0.0:
         raise ValueError(
-            f"register: the tangent of {name} at 0 is {slope:g} x + {offset:g}, which carries nothing; give tangent=(slope, offset)"
+            f"register: the tangent of {name} at 0 is {slope:g} x + {offset:g}, which transmits no signal; give tangent=(slope, offset)"
         )
     add(name, f, (slope, offset), modules=modules, functions=functions)
 

@@ -17,12 +17,12 @@ class Row:
     """One block, which one level controls.
 
     Attributes:
-        name: Where it is: a module, or ``sequential[first:last]`` for a run.
+        name: The place of the block: a module, or ``sequential[first:last]`` for a run.
         kind: run, residual, named, activation or recurrent.
         activations: The noisy activations in it, with the number of their a.
-        units: Units in and out, where they are known.
+        units: The units in and out, if they are known.
         copy: How its input is copied past it: copy, pad, project, or none.
-        level: Present level.
+        level: The present level.
         order: Its place among the blocks, from 0.
     """
 
@@ -37,7 +37,7 @@ class Row:
 
 @dataclass
 class Skipped:
-    """A module or function that was left as it is."""
+    """A module or function that was left unchanged."""
 
     name: str
     what: str

@@ -35,7 +35,7 @@ class RunRecord:
 
     @property
     def active(self) -> bool:
-        """Does any of its ends copy?"""
+        """Return whether any of its ends copies."""
         return self.ends[0].copies if len(self.ends) == 1 else any(end.copies for end in self.ends)
 
     def begin(self, below: Tensor, out: Tensor, before: int | None = None) -> None:
@@ -83,10 +83,10 @@ class RunEnd(nn.Module):
     """The end of a run: its noisy activation and its copy.
 
     Attributes:
-        noise: None where activations stay as they are.
-        copy: Past the whole run.
-        function: Name of the activation.
-        run: The trail that leads here.
+        noise: The noisy activation; None if activations stay as they are.
+        copy: The copy past the whole run.
+        function: The name of the activation.
+        run: The record of the run that leads here.
     """
 
     def __init__(self, noise: NoisyActivation | None, copy: Copy, function: str, run: RunRecord) -> None:
@@ -96,7 +96,7 @@ class RunEnd(nn.Module):
 
     def arrival(self, x: Tensor) -> Tensor | None:
         """Return the input of its layer, if x came from there and this end copies it."""
-        alone = len(self.run.ends) == 1  # then the layer has asked already
+        alone = len(self.run.ends) == 1  # then the layer has checked already
         return self.run.finish(x) if alone or self.copies else None
 
     @property

@@ -70,7 +70,7 @@ def _module(node: ast.expr, names: dict[str, Any]) -> ModuleType | None:
 
 
 def of_function_safely(function: Any) -> bool:
-    """Is it an activation of the table?"""
+    """Return whether it is an activation of the table."""
     try:
         return function is not None and of_function(function) is not None
     except ValueError:

@@ -29,7 +29,7 @@ SHAPING = (
     _DropoutNd,
 )  # modules that may come between the output and the layer that computes it
 RECURRENT = (nn.RNNBase, nn.RNNCellBase)
-# Elementwise modules of torch that have no place in the table, and why.
+# Elementwise modules of torch that cannot be in the table, and the reasons.
 NO_TANGENT = {
     nn.PReLU: "its slope is learned; register a function of your own, or use nn.LeakyReLU",
     nn.RReLU: "it is random itself; use nn.LeakyReLU",
@@ -123,8 +123,8 @@ def register_residual(kind: type[nn.Module]) -> None:
 def residual_width(module: nn.Module) -> Width | None:
     """Return the width of a residual block, or None if the module is not one.
 
-    A block is recognised by its type, if it was registered, or by its name; and by its structure: affine layers in a chain, each with its norm (or none at all), the
-    shortcut beside them. A block that normalises before its first convolution (pre-activation) ends in no activation, and
+    A block is recognised by its type, if it was registered, or by its name; and by its structure: affine layers in a chain, each with its norm (or none at all), and a
+    shortcut parallel to them. A block that normalises before its first convolution (pre-activation) does not end in an activation, and
     is left alone unless it is named.
     """
     registered = type(module) in _RESIDUAL_TYPES

@@ -1,4 +1,4 @@
-"""The paper's figures and ours, each by a function that returns a matplotlib Figure (needs ``pip install 'mollifier[lab]'``).
+"""The paper's figures and ours, each drawn by a function that returns a matplotlib Figure (needs ``pip install 'mollifier[lab]'``).
 
 >>> from mollifier import figures
 >>> figures.continuation().axes[0].get_ylabel()
@@ -29,7 +29,7 @@ from mollifier.smoothing import draw_noise, mollified_loss
 
 
 def continuation(sigmas: Sequence[float] = (2.0, 1.0, 0.6, 0.0), samples: int = 6000) -> Any:
-    """The continuation picture (figure 1): from the minimum of a smoothed loss to that of the loss, by following it."""
+    """Draw the continuation (figure 1): following the minimum of a smoothed loss leads to the minimum of the loss."""
     x = torch.linspace(-6.0, 8.0, 141, dtype=torch.float64)
 
     def loss(p: dict[str, Tensor]) -> Tensor:
@@ -62,7 +62,7 @@ def continuation(sigmas: Sequence[float] = (2.0, 1.0, 0.6, 0.0), samples: int = 
 
 
 def _downhill(curve: Tensor, at: int) -> int:
-    """Where gradient descent from ``at`` ends."""
+    """Return where gradient descent from ``at`` ends."""
     while True:
         near = [i for i in (at - 1, at, at + 1) if 0 <= i < len(curve)]
         lowest = min(near, key=lambda i: float(curve[i]))
@@ -72,7 +72,7 @@ def _downhill(curve: Tensor, at: int) -> int:
 
 
 def linearisation(c: float = 20.0) -> Any:
-    """The linearisation pictures: |sigmoid*| under |0.25 x|, and how noise takes the sigmoid to its tangent."""
+    """Draw the linearisation: |sigmoid*| under |0.25 x|, and how noise moves the sigmoid toward its tangent."""
     act = activation("sigmoid")
     x = torch.linspace(-8.0, 8.0, 401, dtype=torch.float64)
     f, u = act.f(x), act.u(x)
@@ -104,7 +104,7 @@ def linearisation(c: float = 20.0) -> Any:
 
 
 def _arrows(axes: Any, at: Sequence[float], start: Callable[[Tensor], Tensor], end: Callable[[Tensor], Tensor]) -> None:
-    """The direction of the noise."""
+    """Draw the direction of the noise."""
     style = {"arrowstyle": "-|>", "color": RED, "linewidth": 1.4, "shrinkA": 0, "shrinkB": 0}
     for t in at:
         point = torch.tensor([t], dtype=torch.float64)
@@ -112,7 +112,7 @@ def _arrows(axes: Any, at: Sequence[float], start: Callable[[Tensor], Tensor], e
 
 
 def schedules(horizon: int = 500, ks: Sequence[float] = (10.0, 50.0, 100.0), layers: int = 6) -> Any:
-    """The annealing schedules: the paper's for several k, the others, and how lower layers go first."""
+    """Draw the annealing schedules: the paper's for several k, the others, and how lower layers become plain first."""
     t = torch.arange(horizon + 1).tolist()
     figure = new_figure(10.2, 3.2)
     panels = figure.subplots(1, 3, sharey=True)
@@ -138,7 +138,7 @@ def schedules(horizon: int = 500, ks: Sequence[float] = (10.0, 50.0, 100.0), lay
 
 
 def loss_surface(found: Sequence[Surface] | None = None, *, points: int = 41, span: float = 1.5) -> Any:
-    """A loss surface from level 1 to level 0: of `landscape.surfaces`, or of a small deep network on two spirals."""
+    """Draw a loss surface from level 1 to level 0: the result of `landscape.surfaces`, or that of a small deep network on two spirals."""
     if found is None:
         found = spiral_surfaces(points=points, span=span)
     lab("mpl_toolkits.mplot3d")
@@ -161,7 +161,7 @@ def loss_surface(found: Sequence[Surface] | None = None, *, points: int = 41, sp
 
 
 def spiral_problem(samples: int = 120, width: int = 12, depth: int = 5) -> tuple[nn.Module, Tensor, Tensor]:
-    """A deep mollified tanh network in eval(), with weights as they are drawn (gain 2), and two spirals."""
+    """Return a deep mollified tanh network in eval(), with its initial weights (gain 2), and two spirals."""
     generator = torch.Generator().manual_seed(0)
     y = (torch.arange(samples) % 2).double()
     radius = torch.rand(samples, generator=generator, dtype=torch.float64).sqrt()
@@ -181,7 +181,7 @@ def spiral_problem(samples: int = 120, width: int = 12, depth: int = 5) -> tuple
 
 
 def spiral_surfaces(points: int = 41, span: float = 1.5) -> list[Surface]:
-    """The loss of `spiral_problem` on one plane, at five levels."""
+    """Return the loss of `spiral_problem` on one plane, at five levels."""
     model, x, y = spiral_problem()
     loss = nn.functional.binary_cross_entropy_with_logits
     return surfaces(model, loss, x, y, generator=torch.Generator().manual_seed(3), points=points, span=span)
@@ -198,10 +198,10 @@ FIGURES: dict[str, Callable[[], Any]] = {
 
 
 def save(folder: str | Path, names: Sequence[str] = tuple(FIGURES), dpi: int = 100) -> list[Path]:
-    """Draw figures into a folder, as PNG files of 256 colours (small enough for a repository)."""
+    """Draw figures into a folder, as PNG files with 256 colours (small enough for a repository)."""
     unknown = sorted(set(names) - set(FIGURES))
     if unknown:
-        raise ValueError(f"figures {unknown} are not known; there are {', '.join(FIGURES)}")
+        raise ValueError(f"figures {unknown} are not known; expected some of: {', '.join(FIGURES)}")
     written = []
     for name in names:
         raw = io.BytesIO()

@@ -1,4 +1,4 @@
-"""The mollified layer as a drawing: the two paths of a unit, and the choice between them."""
+"""Draw the mollified layer: the two paths of a unit, and the choice between them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mollifier.figures._style import BLUE, GREY, INK, RED, new_figure
 def mollified_layer() -> Any:
     """Draw the mollified layer (the paper's figure of the layer): through the noisy activation, or past it.
 
-    The text in the boxes is that of the equations: ψ is Algorithm 1, π is drawn anew for every unit and every example.
+    The text in the boxes follows the equations: ψ is Algorithm 1, and π is drawn for every unit and every example.
     """
     figure = new_figure(8.6, 3.5)
     axes = figure.subplots()

@@ -15,7 +15,7 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def bare(axes: Any) -> None:
-    """Take the box away: two thin lines stay."""
+    """Remove the box around the axes; two thin lines stay."""
     axes.spines[["top", "right"]].set_visible(False)
     for side in ("left", "bottom"):
         axes.spines[side].set_color(GREY)

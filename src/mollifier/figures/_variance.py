@@ -16,10 +16,10 @@ from mollifier.landscape._lab import lab
 def noise_variance(
     name: str = "tanh", cs: Sequence[float] = (20.0, 100.0), samples: int = 20_000, points: int = 41
 ) -> Any:
-    """Draw the variance of ψ over p for units more and less saturated, and that of a layer's units with and without the copy.
+    """Draw the variance of ψ over p for more and less saturated units, and that of a layer's units with and without the copy.
 
-    Left: ψ(x, ξ) of one unit, over its noise ξ, with a = 1. Right: units with x and the unit below both drawn from N(0, 4), the mean over them
-    of the variance that the noise alone causes; with the copy, π adds to it, and at p = 1 every unit is its input: nothing is left to chance.
+    Left: ψ(x, ξ) of one unit, over its noise ξ, with a = 1. Right: the mean variance that the noise causes, over units with x and the unit below
+    both drawn from N(0, 4). With the copy, π adds to the variance; at p = 1 every unit is its input, so the variance is 0.
     """
     levels = torch.linspace(0.0, 1.0, points, dtype=torch.float64)
     figure = new_figure(9.4, 3.5)
@@ -47,7 +47,7 @@ def noise_variance(
 
 
 def unit_variance(x: Tensor, name: str, levels: Tensor, *, c: float) -> list[float]:
-    """The variance of ψ at each level, over as many draws of ξ as x has entries; the same draws for every level."""
+    """Return the variance of ψ at each level, over as many draws of ξ as x has entries; the draws are the same for every level."""
     draws = torch.randn(x.shape, generator=torch.Generator().manual_seed(0), dtype=x.dtype)
     return [float(noisy_activation(x, name, level=level, a=1.0, c=c, noise=draws).var()) for level in levels]
 
@@ -55,7 +55,7 @@ def unit_variance(x: Tensor, name: str, levels: Tensor, *, c: float) -> list[flo
 def layer_variance(
     name: str, levels: Tensor, *, c: float, copy: bool, units: int = 200, samples: int = 400
 ) -> list[float]:
-    """The mean over units of the variance of their output at each level, over draws of ξ and π."""
+    """Return the mean over units of the variance of their output at each level, over draws of ξ and π."""
     generator = torch.Generator().manual_seed(0)
     x, below = (
         2.0 * torch.randn(units, generator=generator, dtype=torch.float64).expand(samples, units) for _ in range(2)

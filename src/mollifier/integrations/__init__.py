@@ -26,7 +26,7 @@ def end(model: nn.Module, annealer: Annealer, optimizer: Optimizer | None = None
         restore(model, optimizer=optimizer)
     else:
         warnings.warn(
-            f"training ended at levels {[round(level, 3) for level in annealer.levels]}: the model stays mollified. Train on, "
+            f"training ended at levels {[round(level, 3) for level in annealer.levels]}: the model stays mollified. Continue training, "
             "anneal faster (a smaller k, or horizon=…), or call mollifier.restore(model, force=True).",
             RuntimeWarning,
             stacklevel=3,
@@ -44,7 +44,7 @@ def named_levels(annealer: Annealer) -> dict[str, float]:
 
 
 class State:
-    """What a checkpoint holds in addition to the plain weights: the annealer's state and the added parameters.
+    """What a checkpoint contains in addition to the plain weights: the annealer's state and the added parameters.
 
     Attributes:
         model: The mollified model.
@@ -59,10 +59,10 @@ class State:
         return {"annealer": self.annealer.state_dict(), "added": added_state(self.model)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put both back.
+        """Restore both.
 
         Raises:
-            ValueError: If the model was mollified in another way.
+            ValueError: If the model was mollified in a different way.
         """
         load_added_state(self.model, state["added"])
         self.annealer.load_state_dict(state["annealer"])
@@ -84,17 +84,17 @@ def added_state(model: nn.Module) -> dict[str, Tensor]:
 
 
 def load_added_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Put it back.
+    """Load what `added_state` returned.
 
     Raises:
-        ValueError: If the model was mollified in another way. Nothing is changed then.
+        ValueError: If the model was mollified in a different way. Nothing is changed then.
     """
     tensors = {name: t for name, t in chain(model.named_parameters(), model.named_buffers()) if is_added(name)}
     shapes, given = ({name: tuple(t.shape) for name, t in each.items()} for each in (tensors, state))
     different = sorted(name for name in shapes.keys() | given.keys() if shapes.get(name) != given.get(name))
     if different:
         raise ValueError(
-            f"the checkpoint was written by a model that was mollified in another way: {', '.join(different[:5])} "
+            f"the checkpoint was written by a model that was mollified in a different way: {', '.join(different[:5])} "
             "differ. Mollify with the same options."
         )
     with torch.no_grad():

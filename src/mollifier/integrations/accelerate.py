@@ -35,7 +35,7 @@ class AcceleratedAnnealer(State):
     Args:
         accelerator: The accelerator.
         model: The mollified model, as ``accelerator.prepare`` returned it.
-        log: Give the levels to the accelerator's trackers, as ``mollifier/level_<block>``.
+        log: Whether to log the levels to the accelerator's trackers, as ``mollifier/level_<block>``.
         **annealer: Arguments of `Annealer`, e.g. ``k`` or ``horizon``.
     """
 
@@ -55,7 +55,7 @@ class AcceleratedAnnealer(State):
             self.accelerator.log(named_levels(self.annealer), step=self.annealer.updates)
 
     def end(self) -> None:
-        """Restore the plain network, if annealing has ended by now; else warn."""
+        """Restore the plain network, if annealing has ended by now; otherwise warn."""
         end(self.model, self.annealer)
 
     def _only_plain_weights(self, models: list[nn.Module], weights: list[dict[str, Any]], folder: str) -> None:

@@ -23,8 +23,8 @@ class MollifierHandler(State):
 
     Args:
         model: The mollified model.
-        loss: Takes the loss from what the engine's process function returned; by default that is the loss itself.
-        restore: Restore the plain network at the end of the run, if annealing has ended by then.
+        loss: Returns the loss from the output of the engine's process function; by default that output is the loss itself.
+        restore: Whether to restore the plain network at the end of the run, if annealing has ended by then.
         **annealer: Arguments of `Annealer`, e.g. ``k`` or ``horizon``.
     """
 
@@ -61,9 +61,9 @@ class PlainWeights:
         self.model = model
 
     def state_dict(self) -> dict[str, Any]:
-        """Return them, without what mollification added."""
+        """Return the weights, without what mollification added."""
         return plain_state_dict(self.model)
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
-        """Load them into the model, mollified or not."""
+        """Load the weights into the model, mollified or not."""
         self.model.load_state_dict(state, strict=strict)

@@ -26,8 +26,8 @@ class MollifierCallback(Callback):
     Args:
         model: Name of the submodule to mollify, e.g. ``"encoder"``; by default the LightningModule itself.
         options: Arguments of `mollify`.
-        restore: Restore the plain network at the end of fit, if annealing has ended by then.
-        log: Log the levels.
+        restore: Whether to restore the plain network at the end of fit, if annealing has ended by then.
+        log: Whether to log the levels.
         **annealer: Arguments of `Annealer`, e.g. ``k`` or ``horizon``.
     """
 
@@ -53,7 +53,7 @@ class MollifierCallback(Callback):
         return module.get_submodule(self.model)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Mollify, before the weights of a checkpoint are loaded and the optimisers made."""
+        """Mollify, before the weights of a checkpoint are loaded and the optimisers are created."""
         if stage != "fit":
             return
         before = trainer.callbacks[: trainer.callbacks.index(self)]  # type: ignore[attr-defined]
@@ -110,11 +110,11 @@ class MollifierCallback(Callback):
         drop_added(pl_module, checkpoint["state_dict"])
 
     def state_dict(self) -> dict[str, Any]:
-        """The annealer's, and what mollification added to the model."""
+        """Return the annealer's state, and what mollification added to the model."""
         if self.annealer is None or self._module is None:
             return {}
         return {"annealer": self.annealer.state_dict(), "added": added_state(self._module)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Kept until fit starts."""
+        """Keep a saved state until fit starts."""
         self._saved, self._added = state_dict.get("annealer"), state_dict.get("added", {})

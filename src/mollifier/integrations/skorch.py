@@ -25,7 +25,7 @@ class MollifierCallback(Callback, State):  # type: ignore[misc]
 
     Args:
         options: Arguments of `mollify`.
-        restore: Restore the plain network at the end of training, if annealing has ended by then.
+        restore: Whether to restore the plain network at the end of training, if annealing has ended by then.
         **annealer: Arguments of `Annealer`, e.g. ``k`` or ``horizon``.
     """
 
@@ -46,11 +46,11 @@ class MollifierCallback(Callback, State):  # type: ignore[misc]
         return self
 
     def on_train_begin(self, net: NeuralNet, *args: Any, **kwargs: Any) -> None:
-        """Mollify the module and take its optimiser along; go on from a saved state, if there is one."""
+        """Mollify the module and update its optimiser; resume from a saved state, if there is one."""
         if not is_mollified(net.module_):
             mollify(net.module_, optimizer=net.optimizer_, **(self.options or {}))
             self._annealed = None
-        if self._annealed is not net.module_:  # else partial_fit goes on
+        if self._annealed is not net.module_:  # otherwise partial_fit continues
             self.annealer = Annealer(net.module_, **self.settings)
         self.model = self._annealed = net.module_
         if self._saved is not None:
@@ -77,5 +77,5 @@ class MollifierCallback(Callback, State):  # type: ignore[misc]
             end(self.model, self.annealer, net.optimizer_)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Keep it until training begins."""
+        """Keep a saved state until training begins."""
         self._saved = state

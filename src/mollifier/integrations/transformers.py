@@ -22,7 +22,7 @@ class MollifierCallback(TrainerCallback, ExportableState):
     with ``restore_callback_states_from_checkpoint=True``).
 
     Args:
-        restore: Restore the plain network at the end of training, if annealing has ended by then.
+        restore: Whether to restore the plain network at the end of training, if annealing has ended by then.
         **annealer: Arguments of `Annealer` that JSON can hold, e.g. ``k`` or ``horizon``.
     """
 
@@ -61,7 +61,7 @@ class MollifierCallback(TrainerCallback, ExportableState):
             end(model, self.annealer)
 
     def state(self) -> dict[str, Any]:
-        """For the Trainer's checkpoint, which is JSON."""
+        """Return the state for the Trainer's checkpoint, which is JSON."""
         saved = added = None
         if self.annealer is not None:
             saved = {k: v.tolist() if isinstance(v, torch.Tensor) else v for k, v in self.annealer.state_dict().items()}

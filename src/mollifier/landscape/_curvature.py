@@ -21,8 +21,8 @@ class Extremes:
     Attributes:
         smallest: The smallest.
         largest: The largest.
-        error: A bound: there are eigenvalues of the Hessian this close to both, or closer.
-        products: Products with the Hessian that it took.
+        error: A bound on the error: the Hessian has eigenvalues at most this far from both.
+        products: The number of products with the Hessian.
     """
 
     smallest: float
@@ -80,11 +80,11 @@ def extremes(
         (1.0, 9.0)
 
     Args:
-        objective: Of `objective`. In float64 the result is good to many digits, in float32 to about 1e-5 of the largest.
-        iterations: Products with the Hessian, at most; each keeps a vector as long as the parameters.
-        tolerance: Stop when both are known to this part of the larger one.
-        generator: Of the first vector.
-        progress: Show a progress bar (needs rich).
+        objective: The result of `objective`. In float64 the eigenvalues have many correct digits, in float32 an error of about 1e-5 of the largest.
+        iterations: The largest number of products with the Hessian; each keeps a vector as long as the parameters.
+        tolerance: Stop when the error of both is below this fraction of the larger one.
+        generator: The generator of the first vector.
+        progress: Whether to show a progress bar (needs rich).
     """
     if iterations < 1:
         raise ValueError(f"iterations={iterations}: expected at least 1")
@@ -104,7 +104,7 @@ def extremes(
         length = float(w.norm())
         found = _ritz(diagonal, off_diagonal, length, number)
         size = max(abs(found.smallest), abs(found.largest), 1e-30)
-        if found.error <= tolerance * size or length <= 1e-14 * size:  # converged, or all of the space that q can reach
+        if found.error <= tolerance * size or length <= 1e-14 * size:  # converged, or q cannot reach more of the space
             break
         off_diagonal.append(length)
         basis.append(w / length)
@@ -123,10 +123,10 @@ def trace(
         2.0
 
     Args:
-        objective: Of `objective`.
-        samples: How many vectors; two or more.
-        generator: Of the vectors.
-        progress: Show a progress bar (needs rich).
+        objective: The result of `objective`.
+        samples: The number of vectors; two or more.
+        generator: The generator of the vectors.
+        progress: Whether to show a progress bar (needs rich).
     """
     if samples < 2:
         raise ValueError(f"samples={samples}: expected 2 or more, for a standard error")

@@ -48,14 +48,14 @@ def surfaces(
         [1.0, 0.75, 0.5, 0.25, 0.0]
 
     Args:
-        model: In eval(), or inside `mollifier.frozen`.
+        model: A mollified model in eval(), or inside `mollifier.frozen`.
         criterion: ``(output, target) -> loss``.
-        *data: Inputs and target.
-        levels: Each for all blocks.
-        directions: How many random filter-normalised ones, or the directions.
-        generator: Of random directions.
-        chunk: Examples at once.
-        **options: Of `surface`: span, points, at_once, progress.
+        *data: The inputs and the target.
+        levels: The levels, each for all blocks.
+        directions: The number of random filter-normalised directions, or the directions themselves.
+        generator: The generator of random directions.
+        chunk: The number of examples at once.
+        **options: Options of `surface`: span, points, at_once, progress.
     """
     found: list[Surface] = []
     ways: Sequence[Vector] | None = None if isinstance(directions, int) else directions

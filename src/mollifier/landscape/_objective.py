@@ -17,11 +17,11 @@ Vector = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss, the mean of those of its parts, and where it stands. Made by `objective`.
+    """A loss, as the mean of the losses of its parts, with the parameters at which it is computed. Created by `objective`.
 
     Attributes:
         parameters: The tensors, by name, without a graph.
-        parts: The loss of each chunk of the data, and its share.
+        parts: The loss of each chunk of the data, and the chunk's fraction of the data.
     """
 
     parameters: Vector
@@ -58,15 +58,15 @@ def objective(model: nn.Module, criterion: Callable[..., Tensor], *data: Tensor,
         True
 
     Args:
-        model: Any module that gives the same result twice: in eval() (expected noise), or inside `mollifier.frozen`.
+        model: Any module that gives the same result each time: in eval() (expected noise), or inside `mollifier.frozen`.
         criterion: ``(output, target) -> loss``, the mean over the examples.
-        *data: The inputs and, last, the target: tensors with the examples in front.
-        chunk: Examples at once; all by default. It bounds the memory. Frozen noise is drawn for a chunk and used for each.
+        *data: The inputs and, last, the target: tensors whose first dimension is the example.
+        chunk: The number of examples at once, which bounds the memory; by default all. Frozen noise is drawn for one chunk and used for each.
     """
     if len(data) < 2 or any(len(part) != len(data[0]) for part in data):
         shapes = [tuple(part.shape) for part in data]
         raise ValueError(
-            f"objective: data of shapes {shapes}; expected inputs and target, each with the examples in front"
+            f"objective: data of shapes {shapes}; expected inputs and target, each with the examples as its first dimension"
         )
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk={chunk}: expected at least 1")
@@ -75,11 +75,11 @@ def objective(model: nn.Module, criterion: Callable[..., Tensor], *data: Tensor,
     parts = [(loss_of(model, criterion, *batch)[0], len(batch[0]) / count) for batch in chunks]
     parameters = {name: tensor.detach() for name, tensor in loss_of(model, criterion, *chunks[0])[1].items()}
     made = Objective(parameters, parts)
-    # twice, before any vmap: frozen noise is drawn here, and other noise is found out
+    # twice, before any vmap: this draws frozen noise, and detects any other noise
     first, second = made(), made()
     if not torch.equal(first, second) and not bool(first.isnan()):
         raise ValueError(
-            f"objective: the model gave {float(first):g} and then {float(second):g} for the same data. Call model.eval(), or stay inside "
+            f"objective: the model gave {float(first):g} and then {float(second):g} for the same data. Call model.eval(), or use "
             "mollifier.frozen(model): a landscape needs a function."
         )
     if not bool(first.isfinite()):

@@ -18,9 +18,9 @@ class Surface:
     """The loss along one direction or two.
 
     Attributes:
-        axis: Steps along each direction; the parameters as they are lie at 0.
-        values: The loss there, of shape (points,) or (points along the first, points along the second).
-        level: Of the model, where it has one for all blocks.
+        axis: The steps along each direction; the present parameters are at 0.
+        values: The loss at each step, with shape (points,) or (points along the first direction, points along the second).
+        level: The level of the model, if all blocks have the same.
     """
 
     axis: Tensor
@@ -44,7 +44,7 @@ class Surface:
 
 
 def filter_direction(parameters: Vector, *, generator: Generator | None = None, vectors: bool = False) -> Vector:
-    """Draw a random direction, in which each filter has the length of the parameters' own.
+    """Draw a random direction in which each filter has the same length as in the parameters.
 
         >>> import torch
         >>> from mollifier.landscape import filter_direction
@@ -52,13 +52,13 @@ def filter_direction(parameters: Vector, *, generator: Generator | None = None, 
         >>> filter_direction({"weight": weight})["weight"].norm(dim=1)
         tensor([5.0000, 0.1000])
 
-    So surfaces of networks with weights of different sizes can be compared. A filter is a row of a matrix, or what makes one
+    This makes surfaces of networks with weights of different sizes comparable. A filter is a row of a matrix, or the weights of one
     channel of a convolution.
 
     Args:
         parameters: The tensors, by name.
-        generator: Of the direction.
-        vectors: Move biases and other vectors as well, each as one filter; by default they stay.
+        generator: The generator of the direction.
+        vectors: Whether to move biases and other vectors as well, each as one filter.
     """
     direction = {}
     for name, value in parameters.items():
@@ -93,13 +93,13 @@ def surface(
         torch.Size([5, 5])
 
     Args:
-        objective: Of `objective`.
+        objective: The result of `objective`.
         directions: One or two, as dicts of tensors.
-        span: From -span to span along each, in lengths of the direction.
-        points: Along each direction.
-        at_once: Points computed at once, which multiplies the memory of one; by default as many as make 4 million perturbed numbers, 32 at most.
-        progress: Show a progress bar (needs rich).
-        level: Kept in the result.
+        span: The surface extends from -span to span along each direction, in lengths of the direction.
+        points: The number of points along each direction.
+        at_once: The number of points computed at once, which multiplies the memory. By default as many as give 4 million perturbed numbers, but at most 32.
+        progress: Whether to show a progress bar (needs rich).
+        level: Stored in the result.
     """
     if len(directions) not in (1, 2):
         raise ValueError(f"surface: {len(directions)} directions; expected 1 or 2")

@@ -1,4 +1,4 @@
-"""Section 2 of the paper, for any loss: smooth it by Monte Carlo, differentiate what has no derivative, check a mollifier.
+"""Section 2 of the paper, for any loss: smooth it by Monte Carlo, differentiate a loss without a derivative, check a mollifier.
 
 >>> import torch
 >>> from mollifier.smoothing import mollified_loss, weak_gradient

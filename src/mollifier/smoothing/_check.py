@@ -1,4 +1,4 @@
-"""Generalized and noisy mollifiers (section 2.1): what they are, and a numerical check that something is one."""
+"""Generalized and noisy mollifiers (section 2.1): their definitions, and a numerical check of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class GeneralizedMollifier(Protocol):
     """T_σ f: a function of x for every σ, f itself as σ → 0, convex at the other end, differentiable in between."""
 
     def __call__(self, x: Tensor, sigma: float, /) -> Tensor:
-        """(T_σ f)(x), row by row."""
+        """Return (T_σ f)(x), row by row."""
         ...
 
 
@@ -27,13 +27,13 @@ class NoisyMollifier(Protocol):
     """φ(x, ξ_σ): a random function whose mean is a generalized mollifier."""
 
     def __call__(self, x: Tensor, sigma: float, generator: Generator, /) -> Tensor:
-        """A draw for each row of x."""
+        """Return one draw for each row of x."""
         ...
 
 
 @dataclass(frozen=True)
 class Property:
-    """One property: does it hold, and what was found."""
+    """One property: whether it holds, and what was found."""
 
     name: str
     holds: bool
@@ -51,12 +51,12 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Do all hold?"""
+        """Whether all properties hold."""
         return all(one.holds for one in self.properties)
 
     @property
     def failed(self) -> list[str]:
-        """The names of those that do not."""
+        """The names of the properties that do not hold."""
         return [one.name for one in self.properties if not one.holds]
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ def check_mollifier(
     strict: bool = False,
     seed: int = 0,
 ) -> CheckReport:
-    """Test the definition of a generalized mollifier numerically, and that of a noisy one.
+    """Check numerically whether a function is a generalized mollifier, or a noisy one.
 
         >>> import torch
         >>> from mollifier.smoothing import check_mollifier
@@ -89,27 +89,27 @@ def check_mollifier(
 
     1. converges: T_σ f → f as σ → 0, in the mean over the points (a step converges nowhere uniformly);
     2. easy: its limit at the other end is convex, or what ``easy`` asks for;
-    3. differentiable: no jump and no kink at any σ above 0. Where the curve bends most, it is magnified 30,000 times: what is smooth
-       gets straight, a kink stays;
+    3. differentiable: no jump and no kink at any σ above 0. Where the curve bends most, it is magnified 30,000 times: a smooth curve
+       becomes straight, a kink remains;
     4. expectation, if ``noisy`` is given: its mean is T_σ f within 5 standard errors.
 
-    That is evidence and no proof: a kink much smaller than the function's own bends can be missed.
+    This is evidence, not proof: a kink that is much smaller than the function's own bends can be missed.
 
     Args:
-        transform: ``(x, sigma) -> T_σ f(x)``. x has shape (rows, dim), in float64, and every row is a point of its own.
+        transform: ``(x, sigma) -> T_σ f(x)``. x has shape (rows, dim), in float64, and every row is a separate point.
         f: The function.
-        noisy: ``(x, sigma, generator) -> φ(x, ξ)``, a draw for each row.
+        noisy: ``(x, sigma, generator) -> φ(x, ξ)``, one draw per row.
         easy: ``"convex"``, ``"affine"``, ``"identity"``, or the limit as a function.
-        sigmas: From almost 0 to the easy limit. The default is made for levels; a kernel needs a large number in place of 1.
-        dim: Numbers in x.
-        span: Points are within [-span, span].
-        samples: Draws of ``noisy`` at each point.
-        tolerance: Of all comparisons, relative to the size of the function.
-        strict: Raise a ValueError if a property fails.
-        seed: Of the points and draws.
+        sigmas: Values from almost 0 to the easy limit. The default is meant for levels; a kernel needs a large number instead of 1.
+        dim: The dimension of x.
+        span: Points are in [-span, span].
+        samples: The number of draws of ``noisy`` at each point.
+        tolerance: The tolerance of all comparisons, relative to the size of the function.
+        strict: Whether to raise a ValueError if a property fails.
+        seed: The seed of the points and draws.
     """
     if len(sigmas) < 3 or list(sigmas) != sorted(set(sigmas)) or not sigmas[0] > 0:
-        raise ValueError(f"sigmas={sigmas!r}: expected three rising numbers above 0, or more")
+        raise ValueError(f"sigmas={sigmas!r}: expected at least three increasing numbers above 0")
     generator = Generator().manual_seed(seed)
     lines = draw_lines(dim, span, generator)
     with torch.no_grad():
@@ -177,7 +177,7 @@ def _expectation(
     for sigma in sigmas:
         draws = noisy(x.repeat(samples, 1), sigma, generator).view(samples, len(x), -1)
         mean = transform(x, sigma).view(len(x), -1)
-        # what happens less than once in all draws leaves no trace in their deviation
+        # what happens less than once in all draws does not show in their deviation
         error = draws.std(0) / samples**0.5 + (1.0 + mean.abs()) / samples
         away = float(((draws.mean(0) - mean).abs() / error).max())
         worst, where = max((worst, where), (away, sigma))

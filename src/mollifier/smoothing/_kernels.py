@@ -16,10 +16,10 @@ NODES = 8193
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel of one coordinate; that of many is the product.
+    """A kernel of one coordinate; for many coordinates, the product is used.
 
     Attributes:
-        name: Its name.
+        name: The name of the kernel.
         draw: ``(shape, generator, dtype) -> ξ``, on the generator's device.
         score: ``ξ -> d log K(ξ) / dξ``, or None if K has no derivative, and so no weak gradient in this form.
     """
@@ -40,24 +40,24 @@ def _uniform(shape: tuple[int, ...], generator: Generator, dtype: torch.dtype) -
 
 @cache
 def _bump_table() -> tuple[Tensor, Tensor, float]:
-    """Nodes in (-1, 1), the distribution function there, and the standard deviation of exp(-1 / (1 - x²)) / Z."""
+    """Return nodes in (-1, 1), the distribution function there, and the standard deviation of exp(-1 / (1 - x²)) / Z."""
     x = torch.linspace(-1.0, 1.0, NODES, dtype=torch.float64)
     density = torch.exp(-1.0 / (1.0 - x.square()).clamp_min(1e-300))
-    # the trapezoidal rule is exact to rounding: all derivatives vanish at both ends
+    # the trapezoidal rule is exact up to rounding: all derivatives vanish at both ends
     total = density.sum()
     cdf = torch.cat([torch.zeros(1, dtype=x.dtype), (0.5 * (density[1:] + density[:-1])).cumsum(0) / total])
     return x, cdf, math.sqrt(float((density * x.square()).sum() / total))
 
 
 def _bump(shape: tuple[int, ...], generator: Generator, dtype: torch.dtype) -> Tensor:
-    # by the inverse of the distribution function, linear between nodes: wrong by less than 1e-7
+    # by the inverse of the distribution function, linear between nodes: the error is below 1e-7
     x, cdf, std = _bump_table()
     x, cdf = x.to(generator.device), cdf.to(generator.device)
     draws = torch.rand(shape, generator=generator, dtype=torch.float64, device=generator.device)
     right = torch.searchsorted(cdf, draws, right=True).clamp(1, NODES - 1)
     low, high = cdf[right - 1], cdf[right]
     part = (draws - low) / (high - low).clamp_min(1e-300)
-    # 0.99 is beyond any draw (their probability is 1e-22) but for a 0 of the generator, and keeps the score finite
+    # no draw is beyond 0.99 (the probability is 1e-22) unless the generator returns 0, and the bound keeps the score finite
     return ((x[right - 1] + part.clamp(0.0, 1.0) * (x[1] - x[0])).clamp(-0.99, 0.99) / std).to(dtype)
 
 
@@ -75,7 +75,7 @@ KERNELS: dict[str, Kernel] = {
 
 
 def find_kernel(kernel: str | Kernel) -> Kernel:
-    """The kernel of a name."""
+    """Return the kernel with a name."""
     if isinstance(kernel, Kernel):
         return kernel
     if kernel not in KERNELS:

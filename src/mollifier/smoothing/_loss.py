@@ -36,21 +36,21 @@ def mollified_loss(
         >>> theta["x"].grad                     # a pair of a quadratic: exact
         tensor([6.])
 
-    Its gradient in the parameters is 1/N Σ ∇L(θ - ξ⁽ⁱ⁾), taken chunk by chunk as the values are, so that memory does not grow with
-    the number of samples. Where L is piecewise constant that is 0 and useless: see `weak_gradient`.
+    The gradient with respect to the parameters is 1/N Σ ∇L(θ - ξ⁽ⁱ⁾), computed chunk by chunk like the values, so that memory does not grow with
+    the number of samples. If L is piecewise constant, this gradient is 0 and useless: use `weak_gradient`.
 
     Args:
-        loss_fn: From a dict of named tensors to one number; see `loss_of` for a module.
+        loss_fn: A function from a dict of named tensors to one number; see `loss_of` for a module.
         parameters: The tensors, by name.
         sigma: Standard deviation of the noise: a number, a `Sigma`, or a dict of them by name of parameter or of group (``"encoder"`` is
             all of ``"encoder.…"``, ``""`` all; the longest wins, and what no key names gets no noise).
-        samples: N.
-        antithetic: Pairs ξ, -ξ: exact where L is straight, and never worse where it is monotone.
+        samples: N, the number of samples.
+        antithetic: Whether to draw pairs ξ, -ξ, which are exact where L is linear, and never worse where it is monotone.
         kernel: ``"gaussian"``, ``"bump"`` or ``"uniform"``, scaled to variance 1 and then by sigma.
-        generator: Of the noise.
-        noise: Noise of `draw_noise`, instead of the four arguments above.
-        chunk: Values of the loss at once; by default 64 to 512, fewer where that makes over 4 million perturbed numbers. 1: without vmap.
-        graph: Keep the whole graph, for second derivatives, torch.func transforms around this function, and gradients in tensors
+        generator: The generator of the noise.
+        noise: Noise from `draw_noise`, instead of the four arguments above.
+        chunk: The number of losses computed at once; by default 64 to 512, or fewer if that gives over 4 million perturbed numbers. 1: without vmap.
+        graph: Whether to keep the whole graph, for second derivatives, torch.func transforms around this function, and gradients in tensors
             other than the parameters and sigma. Memory then grows with the number of samples.
 
     Raises:
@@ -123,14 +123,14 @@ def mollified_value(
 
 
 class Moments:
-    """Mean and standard error of numbers that come in chunks (Chan, Golub and LeVeque)."""
+    """The mean and standard error of numbers that arrive in chunks (Chan, Golub and LeVeque)."""
 
     def __init__(self) -> None:
         self.count = 0
         self.mean = self.square = torch.zeros(())
 
     def add(self, count: int, mean: Tensor, square: Tensor) -> None:
-        """A chunk: how many, their mean, the sum of squared deviations from it."""
+        """Add a chunk: the number of values, their mean, and the sum of squared deviations from it."""
         if self.count == 0:
             self.count, self.mean, self.square = count, mean, square
             return
@@ -141,12 +141,12 @@ class Moments:
 
     @property
     def error(self) -> Tensor:
-        """Of the mean."""
+        """The standard error of the mean."""
         return (self.square / ((self.count - 1) * self.count)).sqrt()
 
 
 def check_chunk(chunk: int | None) -> None:
-    """Raise a ValueError unless it is a number of samples."""
+    """Raise a ValueError unless it is a valid chunk size."""
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk={chunk}: expected at least 1")
 
@@ -154,7 +154,7 @@ def check_chunk(chunk: int | None) -> None:
 def _sums(
     loss_fn: LossFunction, parameters: Parameters, scale: dict[str, Scale], noise: KernelNoise, chunk: int | None
 ) -> Any:
-    """The sum of the losses of each chunk."""
+    """Yield the sum of the losses of each chunk."""
     for rows in noise.chunks({name: parameters[name].detach() for name in scale}, chunk):
         plus, minus = pair_losses(loss_fn, parameters, scale, rows, noise.antithetic)
         yield plus.sum() if minus is None else plus.sum() + minus.sum()
@@ -170,6 +170,6 @@ class _Known(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # create_graph=True: the second derivative would be 0 without a word
+        if torch.is_grad_enabled():  # create_graph=True: the second derivative would silently be 0
             raise RuntimeError("mollified_loss: higher derivatives need the whole graph: mollified_loss(…, graph=True)")
         return None, None, *(grads[0] * gradient for gradient in ctx.saved_tensors)

@@ -1,4 +1,4 @@
-"""Draws of ξ that are never stored: a seed reproduces them block by block, for any size of the chunks."""
+"""Draws of ξ that are never stored: a seed reproduces them block by block, for any chunk size."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ BLOCK = 4096  # numbers drawn from one seed, roughly; must not depend on the chu
 
 @dataclass(frozen=True)
 class KernelNoise:
-    """A set of draws, by its seed. Made by `draw_noise`.
+    """A set of draws, given by its seed. Created by `draw_noise`.
 
     Attributes:
-        samples: How many values of the loss they are for.
-        antithetic: Are they pairs ξ, -ξ?
-        kernel: What they are drawn from.
-        seed: Where they come from.
+        samples: The number of losses that they are for.
+        antithetic: Whether they are pairs ξ, -ξ.
+        kernel: The kernel that they are drawn from.
+        seed: The seed that they come from.
     """
 
     samples: int
@@ -31,7 +31,7 @@ class KernelNoise:
 
     @property
     def units(self) -> int:
-        """Independent draws: pairs, or samples."""
+        """The number of independent draws: pairs, or samples."""
         return self.samples // 2 if self.antithetic else self.samples
 
     def rows(self, start: int, stop: int, columns: int, device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -46,12 +46,12 @@ class KernelNoise:
         return torch.cat(parts) if len(parts) > 1 else parts[0]
 
     def chunks(self, like: Mapping[str, Tensor], chunk: int | None) -> Iterator[Tensor]:
-        """All draws in order, in matrices of (units, numbers in ``like``)."""
+        """Yield all draws in order, in matrices of (units, numbers in ``like``)."""
         columns = sum(tensor.numel() for tensor in like.values())
         first = next(iter(like.values()))
         dtype = torch.float64 if any(t.dtype == torch.float64 for t in like.values()) else torch.float32
         if chunk is None:
-            # as measured on a CPU: many for few parameters, 64 for what no longer fits its cache; 4 million numbers at most
+            # measured on a CPU: many for few parameters, 64 for what no longer fits into its cache; at most 4 million numbers
             chunk = min(512, max(64, 2**18 // columns), 2**22 // columns)
         step = max(1, chunk // 2 if self.antithetic else chunk)
         for start in range(0, self.units, step):
@@ -74,13 +74,13 @@ def draw_noise(
         >>> torch.equal(mollified_loss(loss, theta, 0.1, noise=noise), mollified_loss(loss, theta, 0.1, noise=noise))
         True
 
-    It holds a seed and no tensors. With the same parameters it gives the same draws, in any number of chunks.
+    It contains a seed and no tensors. With the same parameters it gives the same draws, in any number of chunks.
 
     Args:
-        samples: How many values of the loss; even if antithetic.
-        antithetic: Pairs ξ, -ξ.
+        samples: The number of losses; an even number if antithetic.
+        antithetic: Whether to draw pairs ξ, -ξ.
         kernel: ``"gaussian"``, ``"bump"`` (exp(-1/(1 - x²)), smooth, with bounded support) or ``"uniform"``, each with variance 1.
-        generator: Of the seed; torch's own by default.
+        generator: The generator of the seed; by default torch's own.
     """
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
         raise ValueError(f"samples={samples!r}: expected a whole number above 0")
@@ -94,7 +94,7 @@ def draw_noise(
 
 
 def split(rows: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Rows of numbers as tensors of the parameters' shapes and dtypes, with the rows in front."""
+    """Return rows of numbers as tensors with the parameters' shapes and dtypes, with one more dimension in front for the rows."""
     sizes = [tensor.numel() for tensor in like.values()]
     parts = torch.split(rows, sizes, dim=-1)
     return {

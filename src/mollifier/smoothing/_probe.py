@@ -1,4 +1,4 @@
-"""Probing a function along straight lines: does it bend the wrong way, does it have a kink."""
+"""Probe a function along straight lines: whether it bends the wrong way, and whether it has a kink."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 POINTS = 513
-MAGNIFIED = 48  # where a curve bends most, these many places are magnified
+MAGNIFIED = 48  # the number of places that are magnified, where a curve bends most
 ZOOM, ROUNDS = 8.0, 5
 
 
@@ -22,7 +22,7 @@ class Lines:
 
     @property
     def rows(self) -> int:
-        """Points on all lines."""
+        """Return points on all lines."""
         return len(self.way) * POINTS
 
     def points(self) -> Tensor:
@@ -32,7 +32,7 @@ class Lines:
 
 
 def draw_lines(dim: int, span: float, generator: Generator) -> Lines:
-    """The whole interval in one dimension; random lines through the box in more."""
+    """Return the whole interval in one dimension, or random lines through the box in more."""
     if dim == 1:
         return Lines(torch.zeros(1, 1, dtype=torch.float64), torch.full((1, 1), span, dtype=torch.float64))
     ends = span * (2.0 * torch.rand(2, 8, dim, generator=generator, dtype=torch.float64) - 1.0)
@@ -40,7 +40,7 @@ def draw_lines(dim: int, span: float, generator: Generator) -> Lines:
 
 
 def bend(lines: Lines, values: Tensor) -> tuple[float, float]:
-    """How far the middle of a chord lies below the curve (never, for a convex one), and above it."""
+    """Return how far the middle of a chord lies below the curve (never, for a convex one), and above it."""
     curve = values.view(len(lines.way), POINTS, -1)
     down = up = 0.0
     for half in (8, 32, 128):
@@ -50,16 +50,16 @@ def bend(lines: Lines, values: Tensor) -> tuple[float, float]:
 
 
 def kink(function: Callable[[Tensor], Tensor], lines: Lines) -> float:
-    """The largest jump of the slope that does not go away under a magnifying glass, relative to the slope.
+    """Return the largest jump of the slope that remains under magnification, relative to the slope.
 
-    The slope of a smooth function changes by h f'' between neighbours h apart, and so ever less as h shrinks.
+    The slope of a smooth function changes by h f'' between neighbours at a distance h, so the change vanishes as h shrinks.
     """
     count = len(lines.way)
     step = 2.0 / (POINTS - 1)
     values = function(lines.points()).view(count, POINTS, -1)
     slopes = values.diff(dim=1) / step
     size = 1.0 + float(slopes.abs().max())
-    change = slopes.diff(dim=1).abs().amax(-1)  # of the slope at inner point i + 1
+    change = slopes.diff(dim=1).abs().amax(-1)  # jump of the slope at inner point i + 1
     best = change.flatten().topk(min(MAGNIFIED, change.numel())).indices
     line, at = best // change.shape[1], -1.0 + step * (best % change.shape[1] + 1).double()
     window = torch.arange(-20, 21, dtype=torch.float64)

@@ -22,7 +22,7 @@ class Sigma(Annealed):
         >>> round(float(sigma.value), 3)
         0.45
 
-    Give it to `mollified_loss` as sigma; at level 0 that is the loss itself. In a dict it may stand for a group.
+    Pass it to `mollified_loss` as sigma; at level 0 the result is the loss itself. In a dict it can be the value of a group.
 
     Args:
         largest: The standard deviation at level 1.
@@ -49,9 +49,9 @@ Sigmas = Scale | Sigma | Mapping[str, Scale | Sigma]
 
 
 def scales(sigma: Sigmas, parameters: Mapping[str, Tensor]) -> dict[str, Scale]:
-    """σ of each parameter that gets noise: of the longest key that names it or a module above it.
+    """Return σ for each parameter that gets noise: that of the longest key that names the parameter or a module above it.
 
-    Empty if annealing has come to 0 everywhere.
+    The result is empty if every σ has been annealed to 0.
     """
     if not parameters:
         raise ValueError("there are no parameters to put noise on: the dict is empty")
@@ -82,6 +82,6 @@ def _positive(value: Scale, what: str) -> Scale:
     if isinstance(value, Tensor) and value.dim() != 0:
         raise ValueError(f"{what} has shape {tuple(value.shape)}: expected one number, or a dict of them by name")
     number = value.item() if isinstance(value, Tensor) else float(value)
-    if not 0.0 < number < float("inf"):  # NaN fails too
+    if not 0.0 < number < float("inf"):  # also refuses NaN
         raise ValueError(f"{what} is {number:g}: expected a number above 0. Without noise there is nothing to mollify.")
     return value

@@ -1,4 +1,4 @@
-"""Many values of a loss at once."""
+"""Compute many values of a loss at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LossFunction = Callable[[dict[str, Tensor]], Tensor]
 
 
 def loss_of(module: nn.Module, criterion: Callable[..., Tensor], *batch: Any) -> tuple[LossFunction, dict[str, Tensor]]:
-    """A loss as a function of the parameters, and the parameters, for a module, a criterion and a batch.
+    """Return a loss as a function of the parameters, and the parameters, for a module, a criterion and a batch.
 
         >>> import torch
         >>> from mollifier.smoothing import loss_of, mollified_loss
@@ -28,7 +28,7 @@ def loss_of(module: nn.Module, criterion: Callable[..., Tensor], *batch: Any) ->
         torch.Size([1, 4])
 
     Args:
-        module: Any module; it is not changed. In train() its own noise is drawn for every sample anew.
+        module: Any module; it is not changed. In train() its own noise is drawn again for every sample.
         criterion: ``(output, target) -> loss``.
         *batch: The inputs of the module, and the target last.
     """
@@ -46,7 +46,7 @@ def loss_of(module: nn.Module, criterion: Callable[..., Tensor], *batch: Any) ->
 
 
 def one_number(loss: Any) -> Tensor:
-    """The loss, or an error that says what came instead."""
+    """Return the loss, or raise an error that says what was returned instead."""
     if not isinstance(loss, Tensor):
         raise TypeError(f"loss_fn returned {type(loss).__name__} {loss!r}: expected a tensor with one number")
     if loss.numel() != 1 or not loss.dtype.is_floating_point:
@@ -57,7 +57,7 @@ def one_number(loss: Any) -> Tensor:
 
 
 def losses(loss_fn: LossFunction, parameters: Parameters, sigma: Mapping[str, Scale], rows: Tensor) -> Tensor:
-    """L(θ - σ ξ) for each row ξ. A single row is called without vmap, for functions that vmap cannot do."""
+    """Return L(θ - σ ξ) for each row ξ. A single row is computed without vmap, for functions that vmap does not support."""
     noisy = {name: parameters[name] for name in sigma}
 
     def one(xi: dict[str, Tensor]) -> Tensor:
@@ -70,7 +70,7 @@ def losses(loss_fn: LossFunction, parameters: Parameters, sigma: Mapping[str, Sc
         try:
             values = vmap(one, randomness="different")(split(rows, noisy))
         except RuntimeError as error:
-            error.add_note("mollifier: if torch.func.vmap cannot do this loss, chunk=1 calls it once for each sample")
+            error.add_note("mollifier: if torch.func.vmap does not support this loss, chunk=1 calls it once per sample")
             raise
     if not bool(values.isfinite().all()):
         bad = int((~values.isfinite()).sum())
@@ -84,7 +84,7 @@ def losses(loss_fn: LossFunction, parameters: Parameters, sigma: Mapping[str, Sc
 def pair_losses(
     loss_fn: LossFunction, parameters: Parameters, sigma: Mapping[str, Scale], rows: Tensor, antithetic: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """L(θ - σ ξ), and L(θ + σ ξ) if antithetic, for each row ξ."""
+    """Return L(θ - σ ξ), and L(θ + σ ξ) if antithetic, for each row ξ."""
     if not antithetic:
         return losses(loss_fn, parameters, sigma, rows), None
     if len(rows) == 1:

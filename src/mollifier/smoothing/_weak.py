@@ -27,7 +27,7 @@ def weak_gradient(
     noise: KernelNoise | None = None,
     chunk: int | None = None,
 ) -> tuple[Gradients, Gradients]:
-    """∇(L * K) = L * ∇K (section 2), by Monte Carlo: E[L(θ - σ ξ) · d log K(ξ)/dξ] / σ. L may be a step.
+    """Compute ∇(L * K) = L * ∇K (section 2) by Monte Carlo: E[L(θ - σ ξ) · d log K(ξ)/dξ] / σ. L may be a step function.
 
         >>> import torch
         >>> from mollifier.smoothing import weak_gradient
@@ -38,20 +38,20 @@ def weak_gradient(
         >>> bool((gradients["x"] - 0.7979).abs() < 4 * errors["x"])     # the density of N(0, 1) at 0, times the jump of 2
         True
 
-    Antithetic pairs take (L(θ - σ ξ) - L(θ + σ ξ)) / 2 for L, in which any constant cancels; without pairs the baseline L(θ) is
-    subtracted. Both leave the mean as it is. Of the two, pairs win where L bends, single samples where it is nearly straight.
+    Antithetic pairs replace L by (L(θ - σ ξ) - L(θ + σ ξ)) / 2, in which any constant cancels; without pairs the baseline L(θ) is
+    subtracted. Neither changes the mean. Pairs have the smaller variance where L bends, single samples where it is nearly straight.
 
     Args:
-        loss_fn: As in `mollified_loss`; no gradient is asked of it.
+        loss_fn: The same as in `mollified_loss`; its gradient is not used.
         parameters: The tensors, by name.
-        sigma: As in `mollified_loss`. Parameters that no key names have no entry in the result.
-        samples: Values of the loss; the error falls as its square root, and grows with that of the number of parameters.
-        antithetic: Pairs ξ, -ξ.
-        baseline: Subtract L(θ) (without pairs).
+        sigma: The same as in `mollified_loss`. Parameters that no key names have no entry in the result.
+        samples: The number of losses. The error is proportional to the square root of the number of parameters over the number of samples.
+        antithetic: Whether to draw pairs ξ, -ξ.
+        baseline: Whether to subtract L(θ) (without pairs).
         kernel: ``"gaussian"`` or ``"bump"``. ``"uniform"`` is refused: it has no derivative.
-        generator: Of the noise.
-        noise: Noise of `draw_noise`, instead of samples, antithetic, kernel and generator.
-        chunk: Values of the loss at once.
+        generator: The generator of the noise.
+        noise: Noise from `draw_noise`, instead of samples, antithetic, kernel and generator.
+        chunk: The number of losses computed at once.
 
     Returns:
         The gradients and their standard errors, by name.
@@ -64,8 +64,8 @@ def weak_gradient(
     score = noise.kernel.score
     if score is None:
         raise ValueError(
-            f"weak_gradient: kernel {noise.kernel.name!r} is flat inside and jumps at its ends, so that d log K is 0 where it exists and "
-            "the gradient sits on the faces of the box, which no draw hits. Use 'gaussian' or 'bump'; mollified_loss takes it."
+            f"weak_gradient: kernel {noise.kernel.name!r} is flat inside and jumps at its ends, so that d log K is 0 where it exists, and "
+            "the gradient is concentrated on the faces of the box, which no draw hits. Use 'gaussian' or 'bump'; mollified_loss accepts 'uniform'."
         )
     if noise.units < 2:
         raise ValueError(f"samples={noise.samples}: a standard error needs two draws (antithetic: two pairs)")

@@ -1,1 +1,1 @@
-"""The commands, one typed dataclass each: its fields are the flags, `run` does it and returns the exit code."""
+"""The commands, one typed dataclass each: its fields are the flags, and `run` executes the command and returns the exit code."""

@@ -1,4 +1,4 @@
-"""`mollifier compare`: methods × seeds, with a search before them if asked for; the table and the page."""
+"""`mollifier compare`: methods × seeds, after a search if requested; writes the table and the page."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Annotated, Any
 from tyro.conf import arg
 
 from mollifier_lab import notes
-from mollifier_lab.commands.dry import tell
-from mollifier_lab.commands.imported import Imports
-from mollifier_lab.commands.names import study_folder
-from mollifier_lab.commands.options import (
+from mollifier_lab.commands.default_folders import study_folder
+from mollifier_lab.commands.dry_run import print_plan
+from mollifier_lab.commands.import_flag import Imports
+from mollifier_lab.commands.output import show_report
+from mollifier_lab.commands.shared_flags import (
     Address,
     Backend,
     Changes,
@@ -29,7 +30,6 @@ from mollifier_lab.commands.options import (
     Threads,
     Workers,
 )
-from mollifier_lab.commands.screen import show_report
 from mollifier_lab.errors import LabError, pick
 from mollifier_lab.grid import expand, parse_grids
 from mollifier_lab.runs import RunFolder
@@ -39,33 +39,33 @@ from mollifier_lab.variants import Variant, parse_changes, parse_variants
 
 @dataclass(frozen=True)
 class Compare:
-    """Compare methods on a task over several seeds: runs what is missing, never what is done; then the table and a page."""
+    """Compare methods on a task over several seeds: runs only what is missing, then prints the table and writes a page."""
 
     task: Task
     methods: Annotated[
         tuple[str, ...],
         arg(metavar="METHOD ...", help_behavior_hint="(default: those of the paper, and plain)"),
     ] = ()  # fmt: skip
-    """What to compare; settings of one alone behind a colon: plain:gain=4,lr=0.1."""
+    """Methods to compare; settings of one method follow a colon: plain:gain=4,lr=0.1."""
     seeds: Annotated[str, arg(metavar="N")] = "5"
-    """How many seeds, from 0; or which, with commas: 3,5,8 (one alone: 3,)."""
+    """Number of seeds, from 0; or a list of seeds: 3,5,8 (a single seed: 3,)."""
     preset: Preset = "paper"
     changes: Changes = ()
     grid: Annotated[tuple[str, ...], arg(metavar="NAME=A,B ...", help_behavior_hint="(default: none)")] = ()
-    """Each method with each of these values: k=10,100,1000. Several make all combinations; a method that has no use for a setting is not varied."""
+    """Compare each method at each of these values: k=10,100,1000. Several grids make all combinations; a method that does not use a setting is not varied."""
     search: Annotated[int, arg(metavar="N", help_behavior_hint="(default: no search)")] = 0
-    """First search every method's settings at random, N trials each, the same draws for all, never on the test set; then compare the best of each."""
+    """First search the settings of every method at random, with N trials each and the same draws for all, never on the test set; then compare the best settings of each."""
     search_set: Annotated[tuple[str, ...], arg(metavar="NAME=VALUE ...", help_behavior_hint="(default: none)")] = ()
-    """Settings of the search's trials alone: updates=2000, a shorter training."""
+    """Settings that are changed for the trials of the search only: updates=2000, a shorter training."""
     search_seed: Annotated[int, arg(metavar="N")] = 1000
-    """Of the search's draws and runs; none of the seeds that are compared."""
+    """Seed of the search's draws and runs; not one of the seeds that are compared."""
     pruner: Pruner = "none"
     best: Annotated[tuple[Path, ...], arg(metavar="FILE ...", help_behavior_hint="(default: none)")] = ()
-    """Take what earlier searches found: best.json files of `mollifier search`, each for its method."""
+    """Use the results of earlier searches: best.json files of `mollifier search`, each for its method."""
     out: Annotated[
         Path | None, arg(metavar="DIR", help_behavior_hint="(default: runs/compare/TASK-PRESET and what is set)")
     ] = None
-    """Folder of the comparison; named again, it goes on where it stopped."""
+    """Folder of the comparison; an existing comparison is continued."""
     data: DataFolder = None
     allow_other_data: OtherData = False
     workers: Workers = 1
@@ -80,7 +80,7 @@ class Compare:
     quiet: Quiet = False
 
     def run(self) -> int:
-        """Run, tell and write the report; 1 if a run failed."""
+        """Run the comparison, print the table and write the report; return 1 if a run failed."""
         pick("task", self.task, TASKS)
         out = self.out or study_folder("compare", self.task, self.preset, parse_changes(self.changes, self.task))
         variants = self._variants()
@@ -98,15 +98,15 @@ class Compare:
         return expand(wanted, self.grid, self.task) if self.grid else wanted
 
     def _check(self) -> None:
-        """Refuse flags that do not go together."""
+        """Refuse flags that cannot be combined."""
         if self.search and self.best:
-            raise LabError("--search and --best: expected one of them; --best takes what a search has found already")
+            raise LabError("--search and --best: expected one of them; --best uses the result of an earlier search")
         if self.pruner != "none" and not self.search:
             raise LabError(
-                f"--pruner {self.pruner}: expected --search N beside it; what is compared is never cut short"
+                f"--pruner {self.pruner}: expected it together with --search N; the runs that are compared are never ended early"
             )
         if self.search_set and not self.search:
-            raise LabError(f"--search-set {' '.join(self.search_set)}: expected --search N beside it")
+            raise LabError(f"--search-set {' '.join(self.search_set)}: expected it together with --search N")
         both = set(parse_grids(self.grid, self.task)) & set(parse_changes(self.changes, self.task))
         if both:
             raise LabError(f"--grid and --set both name {', '.join(sorted(both))}; expected one of them")
@@ -132,7 +132,7 @@ class Compare:
         before = (
             f", after {self.search} trials for each variant, which choose some of these settings" if self.search else ""
         )
-        return tell(runs, before or (", with what --best has found" if self.best else ""))
+        return print_plan(runs, before or (", with the values that --best names" if self.best else ""))
 
     def _runs(self, variants: list[Variant], out: Path) -> list[RunFolder]:
         from mollifier_lab.tuning import compare_best, tune
@@ -154,7 +154,7 @@ class Compare:
 
 
 def seed_numbers(text: str) -> int | list[int]:
-    """How many, or which.
+    """Return the number of seeds, or a list of seeds.
 
     >>> seed_numbers("5"), seed_numbers("3,"), seed_numbers("3,5")
     (5, [3], [3, 5])
@@ -162,4 +162,4 @@ def seed_numbers(text: str) -> int | list[int]:
     try:
         return [int(word) for word in text.removesuffix(",").split(",")] if "," in text else int(text)
     except ValueError:
-        raise LabError(f"--seeds {text}: expected how many, 5, or which, 3,5,8") from None
+        raise LabError(f"--seeds {text}: expected a number, 5, or a list, 3,5,8") from None

@@ -1,4 +1,4 @@
-"""`mollifier data`: fetch a task's data, or check what is in a folder."""
+"""`mollifier data`: download a task's data, or check the files in a folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from mollifier_lab.commands.options import DataFolder, Quiet
+from mollifier_lab.commands.shared_flags import DataFolder, Quiet
 from mollifier_lab.data.folder import check, data_folder
 from mollifier_lab.data.sources import SOURCES, source
 from mollifier_lab.errors import LabError, pick
@@ -20,21 +20,21 @@ SETS = {name: "word-vectors" if name == "characters" else name for name in TASKS
 
 @dataclass(frozen=True)
 class Data:
-    """Fetch the data of a task, checked; or, with --from, check what is in a folder."""
+    """Download and check the data of a task; or, with --from, check the files in a folder."""
 
     task: Annotated[Positional[str], arg(metavar="TASK", help=f"One of: {', '.join(TASKS)}.")]
     from_: Annotated[Path | None, arg(name="from", metavar="FOLDER", help_behavior_hint="")] = None
-    """Fetch nothing: check the files in this folder, and tell how to use them where they are."""
+    """Download nothing: check the files in this folder, and say how to use them where they are."""
     data: DataFolder = None
     force: Annotated[bool, arg(help_behavior_hint="")] = False
-    """Replace files that are there and wrong."""
+    """Replace existing files that are wrong."""
     quiet: Quiet = False
 
     def run(self) -> int:
-        """Fetch or check."""
+        """Download or check."""
         name = pick("task", self.task, SETS)
         if name in ("parity", "adding"):
-            print(f"{name}: needs no files, its samples are drawn as it trains")
+            print(f"{name}: needs no files, its samples are generated during training")
             return 0
         if name == "pentomino":
             return self._make_pentomino()
@@ -57,19 +57,19 @@ class Data:
         bad = sum(report.status != "ok" for report in reports)
         if bad:
             raise LabError(
-                f"{source(name).title}: {bad} of {len(reports)} files in {folder} are missing or not as published; "
-                f"to fetch: mollifier data {self.task} --data {shlex.quote(str(folder))}"
+                f"{source(name).title}: {bad} of {len(reports)} files in {folder} are missing or not the published ones; "
+                f"to download: mollifier data {self.task} --data {shlex.quote(str(folder))}"
             )
         where = shlex.quote(str(folder.resolve()))
-        print(f"all good; to use it: export MOLLIFIER_DATA={where}\nor name it each time: --data {where}")
+        print(f"all good; to use them: export MOLLIFIER_DATA={where}\nor name the folder each time: --data {where}")
         return 0
 
     def _make_pentomino(self) -> int:
-        """Made by our generator, and kept."""
+        """Report the images that our generator makes and keeps."""
         from mollifier_lab.data import pentomino
 
         sizes = []
         for split in ("train", "valid", "test"):
             sizes.append(f"{split} {len(pentomino.load(split, self.from_ or self.data)):,}")
-        print(f"pentomino: made here, no download; images: {', '.join(sizes)}")
+        print(f"pentomino: generated, no download; images: {', '.join(sizes)}")
         return 0

@@ -1,4 +1,4 @@
-"""`mollifier figures`: the pictures of the method itself."""
+"""`mollifier figures`: draw the figures of the method itself."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Figures:
     out: Annotated[Path, arg(metavar="DIR")] = Path("figures")
     """Folder for the PNG files."""
     dpi: Annotated[int, arg(metavar="N")] = 100
-    """Dots an inch."""
+    """Dots per inch."""
 
     def run(self) -> int:
-        """Draw and tell the paths."""
+        """Draw the figures and print their paths."""
         from mollifier import figures
 
         if not 1 <= self.dpi <= 2000:
@@ -35,7 +35,7 @@ class Figures:
         for name in self.names or tuple(figures.FIGURES):
             try:
                 print(*figures.save(self.out, [name], self.dpi), flush=True)
-            except OSError as error:  # a full disk: the system does not say of which file
+            except OSError as error:  # on a full disk the system does not name the file
                 error.filename = error.filename or str(self.out / f"{name}.png")
                 raise
         return 0

@@ -8,30 +8,30 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from mollifier_lab.commands.options import DataFolder, Quiet, Workers
+from mollifier_lab.commands.shared_flags import DataFolder, Quiet, Workers
 from mollifier_lab.errors import pick
 from mollifier_lab.reproduction import CORES
 
 
 @dataclass(frozen=True)
 class Frontier:
-    """Map what trains: depth by activation by way of training, on MNIST; without an activation, list the ways and the estimated hours."""
+    """Map which networks can be trained on MNIST, by depth, activation and way of training; without an activation, list the ways and the estimated hours."""
 
-    activations: Annotated[Positional[tuple[str, ...]], arg(metavar="ACTIVATION ...", help="sigmoid, tanh, hard-sigmoid, relu, step; all: every one; adding: the adding problem; convnets: the plain twins of ResNets, trained on CIFAR-10; annealing: the adaptive front against the paper's schedule; twins: ResNets against their plain twins.", help_behavior_hint="")] = ()  # fmt: skip
+    activations: Annotated[Positional[tuple[str, ...]], arg(metavar="ACTIVATION ...", help="sigmoid, tanh, hard-sigmoid, relu, step; all: all of these; adding: the adding problem; convnets: the plain twins of ResNets, trained on CIFAR-10; annealing: the adaptive front against the paper's schedule; twins: ResNets against their plain twins.", help_behavior_hint="")] = ()  # fmt: skip
     depths: Annotated[tuple[int, ...], arg(metavar="N ...", help_behavior_hint="(default: 6 10 20 30 50 72 100 150 200)")] = ()  # fmt: skip
     """Which depths."""
     draw: Annotated[bool, arg(help_behavior_hint="")] = False
-    """Run nothing: draw the heat maps and write the table anew from map.csv."""
+    """Run nothing: draw the heat maps and write the table again from map.csv."""
     smoke: Annotated[bool, arg(help_behavior_hint="")] = False
-    """Tiny networks and a few updates: shows that the command works, and nothing else."""
+    """Use tiny networks and a few updates, only to show that the command works."""
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: results/frontier, or out/smoke/frontier)")] = None  # fmt: skip
-    """The runs are in the folder runs there; run again, it goes on where it stopped."""
+    """The runs are in its folder runs; run again, the command continues where it stopped."""
     data: DataFolder = None
     workers: Workers = CORES
     quiet: Quiet = False
 
     def run(self) -> int:
-        """Run them, or draw, or list."""
+        """Run the ways, draw the map, or list the ways."""
         from mollifier_lab.files import write_atomically
         from mollifier_lab.frontier import cells, maps
         from mollifier_lab.frontier.ways import ACTIVATIONS, DEPTHS
@@ -91,7 +91,7 @@ class Frontier:
 
 
 def _list() -> int:
-    from mollifier_lab.commands.screen import console, table
+    from mollifier_lab.commands.output import console, table
     from mollifier_lab.frontier.ways import ACTIVATIONS, COMMON, DEPTHS, TRIALS, WAYS, hours
 
     found = table("way", "method", "settings", "varied by the trials")
@@ -102,9 +102,9 @@ def _list() -> int:
     print(f"depths: {' '.join(map(str, DEPTHS))}; activations: {' '.join(ACTIVATIONS)}")
     print(f"all runs: {', '.join(f'{name}={value}' for name, value in COMMON.items())}; {TRIALS} trials for each way")
     print(
-        "beside the map: mollifier frontier adding, mollifier frontier annealing, mollifier frontier convnets, mollifier frontier twins"
+        "in addition to the map: mollifier frontier adding, mollifier frontier annealing, mollifier frontier convnets, mollifier frontier twins"
     )
     print(
-        f"hours: estimated, at most {hours(cores=CORES):.1f} for each activation on {CORES} cores with a run on each; ways that are lost stop earlier"
+        f"hours: estimated, at most {hours(cores=CORES):.1f} for each activation on {CORES} cores with one run on each; ways that learn nothing stop earlier"
     )
     return 0

@@ -8,7 +8,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from mollifier_lab import imports
-from mollifier_lab.commands.screen import console, table
+from mollifier_lab.commands.output import console, table
 from mollifier_lab.errors import LabError, pick
 from mollifier_lab.methods import METHODS, applicable
 from mollifier_lab.report.formats import is_percent, title
@@ -17,13 +17,19 @@ from mollifier_lab.settings import TASKS, sources
 
 @dataclass(frozen=True)
 class Tasks:
-    """List the tasks, or the settings of one: what the paper gives, and what was chosen."""
+    """List the tasks, or the settings of one task: which values the paper gives, and which were chosen."""
 
     task: Annotated[
         Positional[str | None],
-        arg(metavar="TASK", help="All its settings, and where each value comes from.", help_behavior_hint=""),
+        arg(
+            metavar="TASK",
+            help="List all settings of this task, and where each value comes from.",
+            help_behavior_hint="",
+        ),
     ] = None
-    markdown: Annotated[bool, arg(help="With TASK: as the table in docs/settings.md.", help_behavior_hint="")] = False
+    markdown: Annotated[bool, arg(help="With TASK: print the table of docs/settings.md.", help_behavior_hint="")] = (
+        False
+    )
 
     def run(self) -> int:
         """Print it."""
@@ -55,7 +61,7 @@ class Tasks:
         for origin, meaning in sources.MEANING.items():
             print(f"{origin}: {meaning}")
         ours = [name for name in TASKS[task].presets if name not in ("paper", "published")]
-        print(f"presets of our own, in all that they change: {', '.join(ours)}")
+        print(f"our own presets, which change other settings as well: {', '.join(ours)}")
         return 0
 
 
@@ -64,7 +70,8 @@ class Methods:
     """List the methods, or those that apply to a task."""
 
     task: Annotated[
-        Positional[str | None], arg(metavar="TASK", help="Only those that apply to it.", help_behavior_hint="")
+        Positional[str | None],
+        arg(metavar="TASK", help="List only the methods that apply to this task.", help_behavior_hint=""),
     ] = None
 
     def run(self) -> int:
@@ -91,7 +98,7 @@ class Methods:
 
 
 def as_printed(metric: str, value: float) -> str:
-    """A number of the paper, with no more digits than it gives.
+    """Return a number of the paper, with no more digits than the paper gives.
 
     >>> as_printed("test_error", 0.305), as_printed("train_nll", 0.02)
     ('30.5 %', '0.02')

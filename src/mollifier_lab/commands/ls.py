@@ -1,4 +1,4 @@
-"""`mollifier ls`: the runs in folders; `mollifier note`: tags and notes for them. No torch here."""
+"""`mollifier ls` lists the runs in folders; `mollifier note` adds tags and notes to them. No torch here."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from mollifier_lab import notes
-from mollifier_lab.commands.imported import Imports
-from mollifier_lab.commands.screen import console, table
+from mollifier_lab.commands.import_flag import Imports
+from mollifier_lab.commands.output import console, table
 from mollifier_lab.errors import LabError
 from mollifier_lab.report.formats import NONE, show_metric
 from mollifier_lab.report.reading import Run, read, show
@@ -21,17 +21,17 @@ from mollifier_lab.runs import find_runs
 
 @dataclass(frozen=True)
 class Ls:
-    """List the runs in folders: how far they are, what came out, which settings differ, tags and notes."""
+    """List the runs in folders: their progress, results, the settings that differ, tags and notes."""
 
     folders: Annotated[
-        Positional[tuple[Path, ...]], arg(metavar="DIR ...", help="Where to look.", help_behavior_hint="(default: runs)")
+        Positional[tuple[Path, ...]], arg(metavar="DIR ...", help="Folders to search.", help_behavior_hint="(default: runs)")
     ] = ()  # fmt: skip
     tag: Annotated[str, arg(metavar="TAG", help_behavior_hint="(default: all)")] = ""
-    """Only runs with this tag, of their own or of a folder above them."""
+    """List only runs with this tag, of their own or of a folder above them."""
     imports: Imports = ()
 
     def run(self) -> int:
-        """Print the table; runs that can not be read are named below it."""
+        """Print the table, and below it the runs that cannot be read."""
         from rich.text import Text
 
         found: list[tuple[Run, notes.Notes, str]] = []
@@ -57,7 +57,7 @@ class Ls:
                 path, status(run), result(run), run.config.title, str(run.config.seed), values or NONE, ", ".join(told.tags) or NONE,
                 "; ".join(told.texts) or NONE,
             )  # fmt: skip
-            shown.add_row(*map(Text, cells))  # Text: a label is no markup
+            shown.add_row(*map(Text, cells))  # Text: a label must not be read as markup
         if found:
             console().print(shown)
         for problem in dict.fromkeys(problems):
@@ -69,14 +69,14 @@ class Ls:
 class Note:
     """Add tags and a note to a run or a study; `mollifier ls` shows them."""
 
-    folder: Annotated[Positional[Path], arg(metavar="DIR", help="Of the run or the study.")]
+    folder: Annotated[Positional[Path], arg(metavar="DIR", help="Folder of the run or the study.")]
     text: Annotated[Positional[str], arg(metavar="TEXT", help="The note.", help_behavior_hint="(default: none)")] = ""
-    tags: Annotated[str, arg(metavar="A,B", help="Tags, with commas between them.", help_behavior_hint="(default: none)")] = ""  # fmt: skip
+    tags: Annotated[str, arg(metavar="A,B", help="Tags, separated by commas.", help_behavior_hint="(default: none)")] = ""  # fmt: skip
 
     def run(self) -> int:
         """Write it."""
         if not self.folder.is_dir():
-            raise LabError(f"{self.folder}: there is no such folder; expected that of a run or a study")
+            raise LabError(f"{self.folder}: there is no such folder; expected the folder of a run or a study")
         if not (self.text.strip() or self.tags.strip(", ")):
             raise LabError("nothing to note: expected a TEXT, or --tags A,B")
         notes.add(self.folder, self.tags, self.text)
@@ -84,7 +84,7 @@ class Note:
 
 
 def status(run: Run) -> str:
-    """How far a run is, in a few words."""
+    """Describe the state of a run in a few words."""
     if run.damage:
         return "damaged"
     word: str = "diverged" if run.diverged else run.status
@@ -98,7 +98,7 @@ def result(run: Run) -> str:
     """Return the headline of a finished run, or the last value of the curve of a run in progress."""
     settings = run.config.settings
     if run.damage:
-        return NONE  # what was damaged is counted nowhere
+        return NONE  # damaged runs are not counted
     if run.status == "done":
         return f"{settings.headline} {show_metric(settings.headline, run.final)}"
     values = list(run.points(settings.curve).values())
@@ -106,7 +106,7 @@ def result(run: Run) -> str:
 
 
 def differing(runs: list[Run]) -> dict[str, list[str]]:
-    """The settings that are not the same in all runs of a task, by task."""
+    """Return the settings that are not the same in all runs of a task, by task."""
     found: dict[str, list[str]] = {}
     for task in dict.fromkeys(run.config.task for run in runs):
         values = [dataclasses.asdict(run.config.settings) for run in runs if run.config.task == task]

@@ -9,33 +9,33 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from mollifier_lab.commands.imported import Imports
-from mollifier_lab.commands.screen import show_report
+from mollifier_lab.commands.import_flag import Imports
+from mollifier_lab.commands.output import show_report
 from mollifier_lab.errors import LabError
 from mollifier_lab.signals import Stop
 
 
 @dataclass(frozen=True)
 class Report:
-    """Make one page of all runs in one or several folders: curves, table, settings; pictures and CSV beside it."""
+    """Make one page about all runs in one or several folders: curves, table and settings, with pictures and CSV files next to it."""
 
     folders: Annotated[
         Positional[tuple[Path, ...]], arg(metavar="DIR ...", help="Folders of a run, of a comparison, or of many.")
     ]
     out: Annotated[
-        Path | None, arg(metavar="DIR", help_behavior_hint="(default: into DIR; of several, into report beside them)")
+        Path | None, arg(metavar="DIR", help_behavior_hint="(default: DIR; for several folders, report next to them)")
     ] = None  # fmt: skip
-    """Where to write it."""
+    """Folder to write to."""
     imports: Imports = ()
     serve: Annotated[bool, arg(help_behavior_hint="")] = False
-    """Show the page in a browser instead, up to date while runs go on; only this machine reaches it, and nothing is written."""
+    """Show the page in a browser instead, and update it while runs are in progress. Only this machine can reach it, and nothing is written."""
     port: Annotated[int, arg(metavar="N")] = 8765
-    """With --serve: where to listen; the next free port if it is taken, 0 for any."""
+    """With --serve: the port; the next free one if it is in use, 0 for any."""
     host: Annotated[str, arg(metavar="ADDRESS")] = "127.0.0.1"
-    """With --serve: another address of this machine lets others look on, without a password."""
+    """With --serve: another address of this machine lets others read the page, without a password."""
 
     def run(self) -> int:
-        """Write it; print the table and where the page is. Or serve it, until Ctrl-C."""
+        """Write the page, and print the table and where the page is; or serve the page until Ctrl-C."""
         if not self.folders:
             raise LabError("mollifier report needs a folder with runs; for example: mollifier report runs")
         if self.serve:
@@ -44,13 +44,13 @@ class Report:
         return 0
 
     def _serve(self) -> int:
-        from mollifier_lab.report.serving import Server
+        from mollifier_lab.report.server import Server
 
         if self.out is not None:
             raise LabError(f"--serve and --out {self.out}: expected one of them; --serve writes nothing")
         folder, *others = self.folders
         if others:
-            raise LabError(f"--serve and {len(self.folders)} folders: expected one; name the folder that holds them")
+            raise LabError(f"--serve and {len(self.folders)} folders: expected one; name the folder that contains them")
         if not 0 <= self.port <= 65_535:
             raise LabError(f"--port {self.port}: expected a number from 0 to 65535")
         with Server(folder, self.host, self.port) as server:

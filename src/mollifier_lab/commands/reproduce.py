@@ -10,29 +10,29 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from mollifier_lab.commands.options import DataFolder, Quiet, Workers
-from mollifier_lab.commands.screen import console, show_report, table
+from mollifier_lab.commands.output import console, show_report, table
+from mollifier_lab.commands.shared_flags import DataFolder, Quiet, Workers
 from mollifier_lab.errors import LabError, pick
 from mollifier_lab.reproduction import CORES, STUDIES, Study
 
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Reproduce the paper's experiments: a study by its name, or `all`; without a name, list them with their estimated hours."""
+    """Reproduce the paper's experiments: a study by its name, or `all`; without a name, list the studies with their estimated hours."""
 
-    names: Annotated[Positional[tuple[str, ...]], arg(metavar="NAME ...", help="Which studies; all: every one for a CPU, without those whose data are missing.", help_behavior_hint="")] = ()  # fmt: skip
+    names: Annotated[Positional[tuple[str, ...]], arg(metavar="NAME ...", help="Studies to run; all: every study for a CPU whose data is available.", help_behavior_hint="")] = ()  # fmt: skip
     smoke: Annotated[bool, arg(help_behavior_hint="")] = False
-    """The same studies with tiny networks and a few updates: shows that the commands work, and nothing else."""
+    """Run the same studies with tiny networks and a few updates, only to show that the commands work."""
     verdicts: Annotated[bool, arg(help_behavior_hint="")] = False
-    """Run nothing: hold the paper's claims against the results that are there, and write the table into their README.md."""
+    """Run nothing: check the paper's claims against the existing results, and write the table into their README.md."""
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: results, or out/smoke)")] = None
-    """Each study has the folder TASK/NAME there; run again, it goes on where it stopped."""
+    """Each study has the folder TASK/NAME in it; run again, the command continues where it stopped."""
     data: DataFolder = None
     workers: Workers = CORES
     quiet: Quiet = False
 
     def run(self) -> int:
-        """Run them; 1 if a run failed."""
+        """Run the studies; return 1 if a run failed."""
         if self.verdicts:
             return _judge(self.out or Path("results"))
         if not self.names:
@@ -103,7 +103,7 @@ def _judge(results: Path) -> int:
     from mollifier_lab.claims import write_verdicts
 
     if not results.is_dir():
-        raise LabError(f"{results}: there is no such folder; name the one with the results: --out DIR")
+        raise LabError(f"{results}: there is no such folder; name the folder with the results: --out DIR")
     found = table("claim", "paper", "ours", "difference", "verdict")
     for each in write_verdicts(results):
         found.add_row(each.claim.text, each.claim.paper, each.found, each.difference, each.verdict)
@@ -112,8 +112,8 @@ def _judge(results: Path) -> int:
 
 
 def _missing(study: Study, data: Path | None) -> str:
-    """What is wrong with a study's data, in a line; empty if they are there."""
-    if study.task in ("parity", "pentomino", "adding"):  # made here
+    """Say in one line what is wrong with a study's data; empty if it is complete."""
+    if study.task in ("parity", "pentomino", "adding"):  # generated
         return ""
     from mollifier_lab.commands.data import SETS
     from mollifier_lab.data.folder import DataError, data_folder, locate
@@ -121,7 +121,7 @@ def _missing(study: Study, data: Path | None) -> str:
     try:
         locate(SETS[study.task], data_folder(data))
     except DataError as error:
-        return f"{str(error).splitlines()[0].removesuffix(' Looked in')} To fetch: mollifier data {study.task}"
+        return f"{str(error).splitlines()[0].removesuffix(' Looked in')} To download: mollifier data {study.task}"
     return ""
 
 
@@ -137,6 +137,6 @@ def _list() -> int:
     console().print(found)
     total = sum(study.estimate for study in STUDIES.values() if study.here)
     print(
-        f"hours: estimated, of {CORES} cores with a run on each; in all {total:.0f}, without those in brackets, which are for a GPU"
+        f"hours: estimated for {CORES} cores with one run on each; {total:.0f} in total, without those in brackets, which need a GPU"
     )
     return 0

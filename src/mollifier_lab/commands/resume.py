@@ -1,4 +1,4 @@
-"""`mollifier resume`: go on with a run."""
+"""`mollifier resume`: resume a run."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from mollifier_lab import seal
-from mollifier_lab.commands.imported import Imports
-from mollifier_lab.commands.options import DataFolder, HardwareFlags, Quiet
-from mollifier_lab.commands.screen import result_line, say, tell_end
+from mollifier_lab.commands.import_flag import Imports
+from mollifier_lab.commands.output import result_line, say, tell_end
+from mollifier_lab.commands.shared_flags import DataFolder, HardwareFlags, Quiet
 from mollifier_lab.hardware import Hardware
 from mollifier_lab.runs import RunFolder
 
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on with a run where it stopped; what comes out is what an uninterrupted run gives."""
+    """Resume a run where it stopped; the result is that of an uninterrupted run."""
 
     folder: Annotated[Positional[Path], arg(metavar="DIR", help="Folder of the run.")]
     data: DataFolder = None
@@ -27,7 +27,7 @@ class Resume:
     hardware: HardwareFlags = field(default_factory=Hardware)
 
     def run(self) -> int:
-        """Go on, unless it is done."""
+        """Resume the run, unless it is done."""
         run = RunFolder(self.folder)
         task = run.config().task
         if run.status == "done":

@@ -9,10 +9,10 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from mollifier_lab.commands.dry import tell, tell_ranges
-from mollifier_lab.commands.imported import Imports
-from mollifier_lab.commands.names import study_folder
-from mollifier_lab.commands.options import (
+from mollifier_lab.commands.default_folders import study_folder
+from mollifier_lab.commands.dry_run import describe_ranges, print_plan
+from mollifier_lab.commands.import_flag import Imports
+from mollifier_lab.commands.shared_flags import (
     Address,
     Backend,
     Changes,
@@ -37,23 +37,23 @@ from mollifier_lab.variants import parse_changes
 
 @dataclass(frozen=True)
 class Search:
-    """Search a method's settings at random; the best become a file that `mollifier train --config` takes."""
+    """Search a method's settings at random; the best become a file for `mollifier train --config`."""
 
     task: Task
     method: MethodName = "mollified"
     trials: Annotated[int, arg(metavar="N")] = 20
-    """Trials in all; those of an earlier search with the same storage count."""
+    """Number of trials in all, including those of an earlier search with the same storage."""
     preset: Preset = "paper"
     changes: Changes = ()
     seed: Annotated[int, arg(metavar="N")] = 0
-    """Of the search and of its runs."""
+    """Seed of the search and of its runs."""
     pruner: Pruner = "none"
     storage: Annotated[str | None, arg(metavar="URL", help_behavior_hint="(default: an SQLite file in the folder)")] = None  # fmt: skip
-    """Database of the trials; on a cluster, one that all machines reach."""
+    """Database of the trials; on a cluster, one that all machines can reach."""
     out: Annotated[
         Path | None, arg(metavar="DIR", help_behavior_hint="(default: runs/search/TASK-PRESET and what is set/METHOD)")
     ] = None  # fmt: skip
-    """Folder of the search; named again, it goes on where it stopped."""
+    """Folder of the search; an existing search is continued."""
     data: DataFolder = None
     allow_other_data: OtherData = False
     workers: Workers = 1
@@ -66,7 +66,7 @@ class Search:
     quiet: Quiet = False
 
     def run(self) -> int:
-        """Search, and tell the best; 1 if a trial failed."""
+        """Search, and print the best settings; return 1 if a trial failed."""
         method_for(self.method, pick("task", self.task, {name: name for name in TASKS}))
         common = parse_changes(self.changes, self.task)
         out = self.out or study_folder("search", self.task, self.preset, common) / self.method
@@ -85,9 +85,9 @@ class Search:
                 logger=self.logger,
             )
             check_holds_no_run(out)
-            ranges = tell_ranges(search_space(self.task, self.method, common))
+            ranges = describe_ranges(search_space(self.task, self.method, common))
             config = RunConfig.make(self.task, self.method, self.seed, self.preset, **common)
-            return tell([(config, out / "trial-…")], f" {self.trials} times, with {ranges}")
+            return print_plan([(config, out / "trial-…")], f" {self.trials} times, with {ranges}")
 
         best = search(
             self.task,
@@ -114,5 +114,5 @@ class Search:
         print(
             f"trials: {counts}\nbest: trial {best.number}, {title(best.metric)} {show_metric(best.metric, best.value)}, with {values}"
         )
-        print(f"to train with it: mollifier train {self.task} --config {shlex.quote(str(best.path))}")
+        print(f"to train with these settings: mollifier train {self.task} --config {shlex.quote(str(best.path))}")
         return 1 if best.trials.get("failed") else 0

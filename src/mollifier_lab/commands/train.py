@@ -1,4 +1,4 @@
-"""`mollifier train`: one run. No torch until it starts."""
+"""`mollifier train`: make one run. Torch is not imported until it starts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import tyro
 from tyro.conf import arg
 
 from mollifier_lab import loggers, notes, seal
-from mollifier_lab.commands.dry import tell
-from mollifier_lab.commands.imported import Imports
-from mollifier_lab.commands.names import run_folder
-from mollifier_lab.commands.options import (
+from mollifier_lab.commands.config_file import ConfigFile
+from mollifier_lab.commands.default_folders import run_folder
+from mollifier_lab.commands.dry_run import print_plan
+from mollifier_lab.commands.import_flag import Imports
+from mollifier_lab.commands.output import result_line, say, tell_end
+from mollifier_lab.commands.shared_flags import (
     SWITCHES,
     DataFolder,
     DryRun,
@@ -29,8 +31,6 @@ from mollifier_lab.commands.options import (
     Tags,
     Task,
 )
-from mollifier_lab.commands.screen import result_line, say, tell_end
-from mollifier_lab.commands.start import Start
 from mollifier_lab.errors import Busy, LabError
 from mollifier_lab.files import leaving_nothing
 from mollifier_lab.hardware import Hardware, resume_command
@@ -44,23 +44,23 @@ SWITCHED = {"-h", "--help", "--quiet", "--no-tensorboard", "--allow-other-data",
 
 @dataclass(frozen=True)
 class Nothing:
-    """No settings: no task is named yet."""
+    """No settings, because no task has been named yet."""
 
 
 @dataclass(frozen=True)
 class Train(Generic[S]):
-    """Train one network. `mollifier train TASK --help` lists the task's settings, too."""
+    """Train one network. `mollifier train TASK --help` also lists the task's settings."""
 
     task: Task
-    settings: Annotated[tyro.conf.OmitArgPrefixes[S], arg(help="All that can be set of this task.")]
+    settings: Annotated[tyro.conf.OmitArgPrefixes[S], arg(help="All settings of this task.")]
     preset: Preset = "paper"
     method: MethodName = "mollified"
     seed: Annotated[int, arg(metavar="N")] = 0
-    """Of the weights, the order of the data and the noise."""
+    """Seed of the weights, the order of the data and the noise."""
     label: Annotated[str, arg(metavar="TEXT", help_behavior_hint="(default: the method's title)")] = ""
     """Name in tables and plots."""
     config: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
-    """Start from the config.json of a run, from what a search found, or from any part of such a file, JSON or YAML; flags come on top. If it names a task, TASK can be left out."""
+    """Read settings from the config.json of a run, the best.json of a search, or any part of such a file, in JSON or YAML; flags override it. If it names a task, TASK can be left out."""
     out: Annotated[
         Path | None, arg(metavar="DIR", help_behavior_hint="(default: runs/TASK/METHOD and what is changed/seed-SEED)")
     ] = None  # fmt: skip
@@ -76,11 +76,11 @@ class Train(Generic[S]):
 
     @classmethod
     def parse(cls, args: Sequence[str], prog: str) -> Train[Any]:
-        """Read the flags; which there are, and their defaults, depend on the task, the preset and the file."""
+        """Parse the flags. Which flags exist, and their defaults, depends on the task, the preset and the file."""
         words, flags = glance(args)
         if {"-h", "--help"} & set(flags):
-            args = ["--help"]  # what stands before it would be missing from the help
-        start = Start.read(Path(flags["--config"])) if flags.get("--config") else Start()
+            args = ["--help"]  # flags before the task would be missing from the help
+        start = ConfigFile.read(Path(flags["--config"])) if flags.get("--config") else ConfigFile()
         if not words and start.task:
             words, args = [start.task], [start.task, *args]
         if not words:
@@ -102,7 +102,7 @@ class Train(Generic[S]):
         return tyro.cli(Train[kind], args=args, default=default, prog=prog, description=about, config=SWITCHES)
 
     def run_config(self) -> RunConfig:
-        """All that the run depends on."""
+        """Return the config: everything that the run depends on."""
         values = dataclasses.asdict(self.settings)  # type: ignore[call-overload]
         settings = TASKS[self.task](**values)
         return RunConfig(
@@ -110,12 +110,12 @@ class Train(Generic[S]):
         )
 
     def run(self) -> int:
-        """Train, unless it is done already."""
+        """Train, unless the run is done already."""
         config = self.run_config()
         out = self.out or run_folder(config)
         if self.dry_run:
             loggers.check(self.hardware.logger)
-            return tell([(config, out)])
+            return print_plan([(config, out)])
         if found := _done_already(RunFolder(out), config, resume_command(out, self.data, self.hardware)):
             say(f"done already: {result_line(self.task, found, out)}")
             return 0
@@ -131,23 +131,23 @@ class Train(Generic[S]):
 
 
 def _done_already(folder: RunFolder, config: RunConfig, command: str) -> dict[str, Any]:
-    """The result of the same run, if it is there.
+    """Return the result of the same run, if it exists.
 
     Raises:
-        LabError: If the folder holds a run of another config, or one that is not done.
+        LabError: If the folder contains a run with another config, or one that is not done.
     """
     if folder.status == "empty":
         return {}
     there = folder.config()
     if there != config:
         raise LabError(
-            f"{folder.path} holds another run ({', '.join(differences(there, config))}); nothing was touched. "
+            f"{folder.path} contains a different run ({', '.join(differences(there, config))}); nothing was changed. "
             f"Name another folder: --out DIR"
         )
-    # not asked in the other processes of a run: the first may have written its config just now
+    # not checked in the other processes of a run: the first may have just written its config
     if folder.status != "done" and rank() == 0:
         raise LabError(
-            f"{folder.path} holds this run already, not done yet; nothing was touched. Go on with it: {command}"
+            f"{folder.path} contains this run already, and it is not done yet; nothing was changed. To resume it: {command}"
         )
     if folder.status == "done":
         seal.refuse(folder.path)
@@ -155,7 +155,7 @@ def _done_already(folder: RunFolder, config: RunConfig, command: str) -> dict[st
 
 
 def differences(there: RunConfig, here: RunConfig) -> list[str]:
-    """What differs between two configs, in words."""
+    """Describe what differs between two configs."""
     old, new = (
         {
             **vars(each),
@@ -169,7 +169,7 @@ def differences(there: RunConfig, here: RunConfig) -> list[str]:
 
 
 def glance(args: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Words and flags of a command line, before it is known which flags there are: all but the switches take one value.
+    """Return the words and flags of a command line before it is known which flags exist: all flags except the switches take one value.
 
     >>> glance(["--quiet", "--preset", "quick", "parity", "--lr=0.1"])
     (['parity'], {'--quiet': '', '--preset': 'quick', '--lr': '0.1'})

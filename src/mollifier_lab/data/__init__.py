@@ -1,1 +1,1 @@
-"""One file a data set: where its files come from, how they are checked, read and split."""
+"""One file per data set: where its files come from, and how they are checked, read and split."""

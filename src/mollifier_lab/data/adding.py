@@ -1,4 +1,4 @@
-"""The adding problem: a sequence of numbers, two of them marked; what is their sum? Needs no file."""
+"""The adding problem: what is the sum of the two marked numbers in a sequence? It needs no file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def draw(batch: int, steps: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """New sequences (batch, steps, 2) of a number in [0, 1) and a mark, one in each half, and sums (batch, 1).
+    """Return new sequences (batch, steps, 2) of a number in [0, 1) and a mark, with one mark in each half, and sums (batch, 1).
 
     >>> inputs, sums = draw(3, 8, torch.Generator().manual_seed(0))
     >>> inputs[..., 1].sum(1)

@@ -1,4 +1,4 @@
-"""Taking named files out of an archive that nobody has reason to trust."""
+"""Extract named files from an archive that is not trusted."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PIECE = 1 << 20
 
 
 def extract(path: Path, archive: Archive, wanted: tuple[File, ...], into: Path) -> None:
-    """Write the wanted files into a folder, each whole and checked, or raise.
+    """Write the requested files into a folder, each complete and checked, or raise.
 
-    No name, size or link of the archive is followed: a member counts only if it is a plain file with exactly the name asked
-    for; its contents go to a name of ours.
+    No name, size or link of the archive is trusted: a member counts only if it is a regular file with exactly the requested
+    name, and its contents are written under a name that we choose.
 
     Raises:
-        DataError: If a file is missing, is no plain file, is too big, or is not what it should be.
+        DataError: If a file is missing, not a regular file, too big, or has the wrong contents.
     """
     left = {archive.prefix + file.name: file for file in wanted}
     try:
@@ -36,22 +36,22 @@ def extract(path: Path, archive: Archive, wanted: tuple[File, ...], into: Path) 
             if not left:
                 break
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile, NotImplementedError) as error:
-        raise DataError(f"{archive.name}: damaged archive ({error}); delete it and fetch it again") from None
+        raise DataError(f"{archive.name}: damaged archive ({error}); delete it and download it again") from None
     if left:
         raise DataError(f"{archive.name}: has no {', '.join(left)}")
 
 
 def _tar_members(path: Path, limit: int) -> Iterator[tuple[str, IO[bytes] | None]]:
-    """Names and contents in order; None for what is no plain file."""
+    """Yield names and contents in order; None instead of contents for what is not a regular file."""
     with gzip.open(path) as packed:
-        limited = cast("IO[bytes]", _Limited(packed, limit, path.name))  # all that tarfile asks for is read()
+        limited = cast("IO[bytes]", _Limited(packed, limit, path.name))  # tarfile calls nothing but read()
         with tarfile.open(fileobj=limited, mode="r|") as tar:
             for member in tar:
                 yield member.name.removeprefix("./"), tar.extractfile(member) if member.isreg() else None
 
 
 def _zip_members(path: Path, wanted: dict[str, File]) -> Iterator[tuple[str, IO[bytes] | None]]:
-    """The same for a zip, of which only the wanted members are touched."""
+    """Yield the same for a zip file, of which only the requested members are read."""
     with zipfile.ZipFile(path) as packed:
         for member in packed.infolist():
             if member.filename not in wanted:
@@ -65,9 +65,9 @@ def _zip_members(path: Path, wanted: dict[str, File]) -> Iterator[tuple[str, IO[
 
 
 def _write(stream: IO[bytes] | None, file: File, target: Path, archive: Archive) -> None:
-    """Copy one member, counted, and check it before it gets its name."""
+    """Copy one member, limit its size, and check it before it gets its name."""
     if stream is None:
-        raise DataError(f"{archive.name}: {file.name} is no plain file (a link, a folder, or encrypted)")
+        raise DataError(f"{archive.name}: {file.name} is not a regular file (a link, a folder, or encrypted)")
     limit = archive.limit if file.size is None else file.size
     with files.atomic(target) as part:
         size = 0
@@ -84,13 +84,13 @@ def _write(stream: IO[bytes] | None, file: File, target: Path, archive: Archive)
 
 
 class _Limited:
-    """A stream that ends in an error, not in a full disk or memory."""
+    """A stream that ends with an error before it fills the disk or the memory."""
 
     def __init__(self, stream: gzip.GzipFile, limit: int, name: str) -> None:
         self._stream, self._left, self._limit, self._name = stream, limit, limit, name
 
     def read(self, size: int = -1) -> bytes:
-        """At most `size` bytes."""
+        """Read at most `size` bytes."""
         data = self._stream.read(min(size, self._left + 1) if size >= 0 else self._left + 1)
         self._left -= len(data)
         if self._left < 0:

@@ -1,4 +1,4 @@
-"""CIFAR-10, the binary version: reading, splitting, and the usual augmentation on whole batches."""
+"""CIFAR-10, the binary version: read and split it, and augment whole batches in the usual way."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Cifar10(Splits):
 
 
 def load(folder: Path, *, valid: int = 5_000, seed: int = 0, per_file: int = 10_000) -> Cifar10:
-    """Read the set from a data folder; `valid` training images, drawn by `seed`, are kept for validation.
+    """Read the set from a data folder. `valid` training images, drawn by `seed`, are reserved for validation.
 
     Raises:
         DataError: If files are missing or damaged.
@@ -41,8 +41,8 @@ def load(folder: Path, *, valid: int = 5_000, seed: int = 0, per_file: int = 10_
 
 
 def _read(path: Path, records: int) -> Examples:
-    """One file: a label byte, then red, green and blue, row by row."""
-    again = "; delete it and fetch it again: mollifier data cifar10"
+    """Read one file: a label byte, then red, green and blue, row by row."""
+    again = "; delete it and download it again: mollifier data cifar10"
     size = path.stat().st_size
     if size != records * RECORD:
         raise DataError(f"{path}: {size:,} bytes, expected {records * RECORD:,}{again}")
@@ -55,28 +55,28 @@ def _read(path: Path, records: int) -> Examples:
 
 
 def augment(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Each image shifted by up to four pixels each way, with black let in, and mirrored half of the time.
+    """Shift each image by up to four pixels in each direction, filling with black, and mirror half of them.
 
     >>> batch = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
     >>> augment(batch, torch.Generator().manual_seed(0)).shape
     torch.Size([2, 3, 32, 32])
 
     Args:
-        images: (n, channels, height, width), of any type, before `normalise`.
-        generator: On the images' device.
+        images: A tensor (n, channels, height, width) of any type, before `normalise`.
+        generator: A generator on the images' device.
     """
     count, _, height, width = images.shape
     device = images.device
     top, left = torch.randint(2 * PAD + 1, (2, count), generator=generator, device=device)
     mirrored = torch.rand(count, generator=generator, device=device) < 0.5
-    # every window of the padded images, as a view: choosing one an image copies no more than is kept
+    # every window of the padded images, as a view: choosing one per image copies no more than is kept
     windows = functional.pad(images, (PAD,) * 4).unfold(2, height, 1).unfold(3, width, 1)
     cut = windows[torch.arange(count, device=device), :, top, left]
     return torch.where(mirrored.view(-1, 1, 1, 1), cut.flip(-1), cut)
 
 
 def normalise(images: Tensor) -> Tensor:
-    """Bytes to numbers of mean 0 and deviation 1 over the training set, channel by channel.
+    """Convert bytes to numbers with mean 0 and standard deviation 1 over the training set, channel by channel.
 
     >>> normalise(torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)).flatten()
     tensor([2.0591, 2.1265, 2.1158])

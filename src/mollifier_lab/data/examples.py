@@ -1,4 +1,4 @@
-"""What the loaders of pictures give back."""
+"""What the loaders of images return."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Examples:
         return len(self.labels)
 
     def __getitem__(self, index: slice | Tensor) -> Examples:
-        """Some of them.
+        """Return some of the examples.
 
         >>> pairs = Examples(torch.arange(6).view(3, 2), torch.tensor([0, 1, 0]))
         >>> pairs[1:].labels
@@ -33,7 +33,7 @@ class Examples:
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """What is trained on, what chooses, and what is reported."""
+    """The sets for training, for choosing, and for the reported numbers."""
 
     train: Examples
     valid: Examples
@@ -41,7 +41,7 @@ class Splits:
 
 
 def shuffle(count: int, seed: int) -> Tensor:
-    """An order of `count` things that is the same on every machine, with every version of torch and numpy.
+    """Return a permutation of `count` things that is the same on every machine, with every version of torch and numpy.
 
     >>> shuffle(5, seed=0)
     tensor([2, 0, 1, 3, 4])
@@ -53,5 +53,5 @@ def check_share(part: str, wanted: int, there: int) -> None:
     """Raise if a split would leave nothing to train on."""
     if not 0 <= wanted < there:
         raise DataError(
-            f"{part}={wanted}: expected a number from 0 to {there - 1}, for there are {there} examples in all"
+            f"{part}={wanted}: expected a number from 0 to {there - 1}, because there are {there} examples in all"
         )

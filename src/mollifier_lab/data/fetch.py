@@ -1,4 +1,4 @@
-"""Fetching a data set: from whichever public address answers, checked, and under its name only when it is whole."""
+"""Download a data set from the first public address that answers, check it, and give a file its name only when it is complete."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ def fetch(
     force: bool = False,
     timeout: float = TIMEOUT,
 ) -> Path:
-    """Bring what is missing of a data set into a folder, and return where `locate` finds it.
+    """Download the missing files of a data set into a folder, and return where `locate` finds them.
 
-    Good files are kept as they are. Each address is tried in turn; a server that says nothing for `timeout` seconds has failed.
+    Good files are kept as they are. The addresses are tried in turn; one that sends nothing for `timeout` seconds has failed.
 
     Args:
         name: The set, as in `sources.SOURCES`.
-        folder: The data folder; the files go into a folder there with the set's name, or beside those that are there already.
-        sources: Other facts about the set than the published ones: a mirror of your own.
-        progress: Draw a bar on the terminal.
-        force: Replace files that are there and wrong.
-        timeout: Seconds to wait for a server's next word.
+        folder: The data folder. The files go into its subfolder with the set's name, or next to existing files.
+        sources: Facts about the set that replace the published ones, for example a mirror of your own.
+        progress: Whether to draw a bar on the terminal.
+        force: Whether to replace existing files that are wrong.
+        timeout: Seconds to wait for a server's next bytes.
 
     Raises:
-        DataError: If a file that is there is wrong (it is not touched), or if no address gave the right bytes.
+        DataError: If an existing file is wrong (it is not changed), or if no address returned the right bytes.
     """
     facts = sources or source(name)
     if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder} is a file; expected the folder to put {facts.title} into")
+        raise DataError(f"{folder} is a file; expected the folder for {facts.title}")
     reports = check(name, folder, facts)
     if (wrong := [report for report in reports if report.status == "wrong"]) and not force:
         listed = "\n  ".join(f"{report.path}: {report.detail}" for report in wrong)
@@ -62,7 +62,9 @@ def fetch(
         place = next(iter(needed)).parent
         wanted = tuple(file for file in facts.files if place / file.name in needed)
         if {place / file.name for file in wanted} != needed:
-            raise DataError(f"{facts.title}: {wrong[0].path} is of another origin and cannot be fetched; move it away")
+            raise DataError(
+                f"{facts.title}: {wrong[0].path} is from another source and cannot be downloaded; move it away"
+            )
         try:
             place.mkdir(parents=True, exist_ok=True)
             _sweep(place)
@@ -76,7 +78,7 @@ def fetch(
 
 
 def _sweep(place: Path) -> None:
-    """Remove what a killed process left behind a day ago or more; a younger one may still be at work."""
+    """Remove what a killed process left behind a day ago or more; what is younger may still be in use."""
     for stage in place.glob(".fetch-*"):
         if not stage.is_symlink() and time.time() - stage.stat().st_mtime > 86_400:  # a link is not ours
             shutil.rmtree(stage, ignore_errors=True)
@@ -85,7 +87,7 @@ def _sweep(place: Path) -> None:
 def _bring(
     facts: Source, wanted: tuple[File, ...], stage: Path, folder: Path, bars: Progress | None, timeout: float
 ) -> None:
-    """Put the wanted files, checked, on the stage: one by one, and what is then still missing out of the archive."""
+    """Put the requested files, checked, on the stage: one by one, and what is then still missing from the archive."""
     failures: list[str] = []
     for file in wanted if facts.mirrors else ():
         addresses = tuple(mirror + file.name for mirror in facts.mirrors)
@@ -103,14 +105,14 @@ def _bring(
     if left:
         listed = "\n  ".join(failures)
         raise DataError(
-            f"{facts.title}: {', '.join(file.name for file in left)} could not be fetched; nothing was changed.\n  {listed}\n"
-            f"Try again later, or get the files by other means, put them into {folder / facts.name} and check them: "
+            f"{facts.title}: {', '.join(file.name for file in left)} could not be downloaded; nothing was changed.\n  {listed}\n"
+            f"Try again later, or get the files in another way, put them into {folder / facts.name} and check them: "
             f"mollifier data {facts.name} --from {shlex.quote(str(folder))}"
         )
 
 
 def _at_hand(archive: Archive, folder: Path) -> Path | None:
-    """The archive, if the user has got it already."""
+    """Return the archive, if the user already has it."""
     path = folder / archive.name
     return path if path.is_file() and files.matches(path, archive.checksum) else None
 
@@ -118,7 +120,7 @@ def _at_hand(archive: Archive, folder: Path) -> Path | None:
 def _download(
     addresses: tuple[str, ...], name: str, checksum: str | None, stage: Path, bars: Progress | None, timeout: float
 ) -> list[str]:
-    """Download from the first address that gives the right bytes; return what went wrong if none does."""
+    """Download from the first address that returns the right bytes; return what went wrong if none does."""
     import pooch  # type: ignore[import-untyped]
     import requests
 
@@ -129,14 +131,14 @@ def _download(
             progressbar=_Bar(bars, name) if bars else False,
             chunk_size=PIECE,
             timeout=(timeout, timeout),
-            headers={"Accept-Encoding": "identity"},  # a .gz must arrive as it is
+            headers={"Accept-Encoding": "identity"},  # a .gz must arrive unchanged
         )
         try:
             pooch.retrieve(address, known_hash=checksum, fname=name, path=stage, downloader=downloader)
         except requests.RequestException as error:
             failures.append(f"{address}: {error}")
         except ValueError:
-            failures.append(f"{address}: answered with other bytes than the published ones ({checksum})")
+            failures.append(f"{address}: returned bytes that are not the published ones ({checksum})")
         else:
             return []
     return failures
@@ -144,7 +146,7 @@ def _download(
 
 @contextmanager
 def _bars(wanted: bool) -> Iterator[Progress | None]:
-    """Where progress is drawn: on the terminal's error stream, so that output can be piped."""
+    """Return where progress is drawn: on the terminal's error stream, so that output can be piped."""
     if not wanted:
         yield None
         return
@@ -163,14 +165,14 @@ def _bars(wanted: bool) -> Iterator[Progress | None]:
 
 
 class _Bar:
-    """One download's bar, as pooch wants it."""
+    """The bar of one download, with the interface that pooch expects."""
 
     def __init__(self, bars: Progress, name: str) -> None:
         self._bars, self._task = bars, bars.add_task(name, total=None)
 
     @property
     def total(self) -> float | None:
-        """Bytes in all; the server says it when it answers."""
+        """The total number of bytes; the server sends it when it answers."""
         return self._bars.tasks[self._task].total
 
     @total.setter
@@ -178,12 +180,12 @@ class _Bar:
         self._bars.update(self._task, total=size or None)
 
     def update(self, size: int) -> None:
-        """So many bytes more."""
+        """Add a number of bytes."""
         self._bars.advance(self._task, size)
 
     def reset(self) -> None:
-        """Back to 0: pooch sets it to the exact size at the end."""
+        """Go back to 0: pooch sets the exact size at the end."""
         self._bars.update(self._task, completed=0)
 
     def close(self) -> None:
-        """The bar stays, full."""
+        """Keep the full bar."""

@@ -1,4 +1,4 @@
-"""The data folder: where it is, what lies in it, whether that is what its publisher made. No heavy imports here."""
+"""The data folder: where it is, what it contains, and whether that is what its publisher made. No heavy imports here."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from mollifier_lab.errors import LabError
 
 
 class DataError(LabError):
-    """Data that are missing, damaged or not what they should be."""
+    """Data that is missing, damaged or wrong."""
 
 
 @dataclass(frozen=True)
 class FileReport:
-    """What was found of one file."""
+    """What was found out about one file."""
 
     name: str
     path: Path
@@ -28,14 +28,14 @@ class FileReport:
 
 
 def cache_folder() -> Path:
-    """Where things are kept that can be made again: $MOLLIFIER_CACHE, or the user's cache folder."""
+    """Return the folder for things that can be made again: $MOLLIFIER_CACHE, or the user's cache folder."""
     if asked := os.environ.get("MOLLIFIER_CACHE"):
         return _expanded(Path(asked))
     return _users_cache()
 
 
 def data_folder(given: Path | None = None) -> Path:
-    """The folder named by the user, else by $MOLLIFIER_DATA, else ``mollifier/data`` in the user's cache folder.
+    """Return the folder named by the user, or by $MOLLIFIER_DATA, or ``mollifier/data`` in the user's cache folder.
 
     >>> data_folder(Path("here")).name
     'here'
@@ -53,7 +53,7 @@ def _users_cache() -> Path:
 
 
 def _expanded(path: Path) -> Path:
-    """With the home directory for ~."""
+    """Replace ~ by the home directory."""
     try:
         return path.expanduser()
     except RuntimeError:
@@ -63,13 +63,13 @@ def _expanded(path: Path) -> Path:
 
 
 def locate(name: str, folder: Path, facts: Source | None = None) -> Path:
-    """The folder that holds all files of a set; of the word vectors, the file itself.
+    """Return the folder that contains all files of a set; for word vectors, the file itself.
 
-    They may lie in `folder`, in a folder there with the set's name, or where the publisher's archive puts them. `folder` may
+    The files may be in `folder`, in its subfolder with the set's name, or where the publisher's archive puts them. `folder` may
     also be one of the files.
 
     Raises:
-        DataError: If a file is missing. It says which, where they were looked for, and what to do.
+        DataError: If a file is missing. The message says which, where it was searched for, and what to do.
     """
     facts = facts or source(name)
     if facts.others and (found := _other(facts, folder)):
@@ -81,13 +81,13 @@ def locate(name: str, folder: Path, facts: Source | None = None) -> Path:
     looked = "\n  ".join(str(path) for path in _places(facts, folder))
     raise DataError(
         f"{facts.title}: {', '.join(missing)} not found. Looked in\n  {looked}\n"
-        f"To fetch: mollifier data {name}. If you have the files: mollifier data {name} --from FOLDER checks them; "
+        f"To download: mollifier data {name}. If you have the files: mollifier data {name} --from FOLDER checks them; "
         f"name the folder with --data or MOLLIFIER_DATA."
     )
 
 
 def check(name: str, folder: Path, facts: Source | None = None) -> list[FileReport]:
-    """What is there of a set, with size and checksum of every file; word vectors of another origin are read a little."""
+    """Report which files of a set exist, with size and checksum of each. Word vectors from another source are read in part."""
     facts = facts or source(name)
     if facts.others and (found := _other(facts, folder)):
         return [_check_text(found)]
@@ -96,7 +96,7 @@ def check(name: str, folder: Path, facts: Source | None = None) -> list[FileRepo
 
 
 def _places(facts: Source, folder: Path) -> list[Path]:
-    """Where files of the set may lie, the place where `fetch` would put them first."""
+    """Return the places where files of the set may be, beginning with the place where `fetch` would put them."""
     home = folder / facts.name
     if not facts.subfolder:
         return [home, folder]
@@ -104,14 +104,14 @@ def _places(facts: Source, folder: Path) -> list[Path]:
 
 
 def _place(facts: Source, folder: Path) -> Path:
-    """The place that holds most of the files."""
+    """Return the place that contains most of the files."""
     if folder.is_file():
         return folder.parent
     return max(_places(facts, folder), key=lambda place: sum((place / file.name).is_file() for file in facts.files))
 
 
 def _other(facts: Source, folder: Path) -> Path | None:
-    """A file of another name in the right format; None where the publisher's own is there, or nothing is."""
+    """Return a file of another name in the right format; None if the publisher's own file exists, or nothing does."""
     if folder.is_file():
         return folder
     if (_place(facts, folder) / facts.files[0].name).is_file():
@@ -121,7 +121,7 @@ def _other(facts: Source, folder: Path) -> Path | None:
         if len(found) > 1:
             names = ", ".join(path.name for path in found)
             raise DataError(
-                f"{facts.title}: {place} holds {names}; name the one to use: --data {shlex.quote(str(found[0]))}"
+                f"{facts.title}: {place} contains {names}; name the one to use: --data {shlex.quote(str(found[0]))}"
             )
         if found:
             return found[0]
@@ -129,7 +129,7 @@ def _other(facts: Source, folder: Path) -> Path | None:
 
 
 def _check_file(file: File, path: Path, text: bool) -> FileReport:
-    """One file against what is known of it."""
+    """Check one file against what is known about it."""
     if not path.is_file():
         return FileReport(file.name, path, "missing", "not there")
     size = path.stat().st_size
@@ -142,11 +142,11 @@ def _check_file(file: File, path: Path, text: bool) -> FileReport:
     kind = file.checksum.partition(":")[0]
     if not files.matches(path, file.checksum):
         return FileReport(file.name, path, "wrong", f"its {kind} is not the published one")
-    return FileReport(file.name, path, "ok", f"{size:,} bytes, {kind} as published")
+    return FileReport(file.name, path, "ok", f"{size:,} bytes, with the published {kind}")
 
 
 def _check_text(path: Path) -> FileReport:
-    """Word vectors: their first lines, for there is no checksum."""
+    """Check word vectors by their first lines, since there is no checksum."""
     from mollifier_lab.data.vectors import read_vectors
 
     try:

@@ -21,7 +21,7 @@ class Mnist(Splits):
 
 
 def load(folder: Path, *, valid: int = 10_000) -> Mnist:
-    """Read the set from a data folder: the last `valid` training images are kept for validation.
+    """Read the set from a data folder. The last `valid` training images are reserved for validation.
 
     Raises:
         DataError: If files are missing or damaged.
@@ -34,24 +34,24 @@ def load(folder: Path, *, valid: int = 10_000) -> Mnist:
 
 
 def _pair(place: Path, part: str) -> Examples:
-    """Images and their labels."""
+    """Read images and their labels."""
     images = read_idx(place / f"{part}-images-idx3-ubyte.gz", (SIDE, SIDE))
     labels = read_idx(place / f"{part}-labels-idx1-ubyte.gz", ())
     if len(images) != len(labels):
-        raise DataError(f"{place}: {len(images)} {part} images, but {len(labels)} labels; fetch both again")
+        raise DataError(f"{place}: {len(images)} {part} images, but {len(labels)} labels; download both again")
     if len(labels) == 0 or labels.max() > 9:
         raise DataError(f"{place / f'{part}-labels-idx1-ubyte.gz'}: expected labels from 0 to 9, and at least one")
     return Examples(torch.from_numpy(images), torch.from_numpy(labels).long())
 
 
 def read_idx(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """The array (n, *shape) of bytes in a gzipped idx file.
+    """Return the array (n, *shape) of bytes in a gzipped idx file.
 
     Raises:
-        DataError: If it is damaged, or holds something else.
+        DataError: If it is damaged, or contains something else.
     """
     rank = 1 + len(shape)
-    again = "; delete it and fetch it again: mollifier data mnist"
+    again = "; delete it and download it again: mollifier data mnist"
     try:
         with gzip.open(path) as file:
             head = file.read(4 + 4 * rank)
@@ -62,12 +62,12 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
                     f"found magic {magic if magic is None else hex(magic)} and sizes {sizes}{again}"
                 )
             size = int(np.prod(sizes, dtype=object))
-            body = file.read(size + 1)  # one more than there may be
+            body = file.read(size + 1)  # one byte more than there may be
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: damaged or cut short ({error}){again}") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error}") from error
     if len(body) != size:
         less = "less" if len(body) < size else "more"
-        raise DataError(f"{path}: promises {size:,} bytes for sizes {sizes}, holds {less}{again}")
+        raise DataError(f"{path}: announces {size:,} bytes for sizes {sizes}, but contains {less}{again}")
     return np.frombuffer(bytearray(body), np.uint8).reshape(sizes)

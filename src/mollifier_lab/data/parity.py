@@ -1,4 +1,4 @@
-"""Parity: is the number of ones odd? Needs no file."""
+"""Parity: is the number of ones odd? It needs no file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from torch import Tensor
 
 
 def fixed(samples: int, bits: int, seed: int) -> tuple[Tensor, Tensor]:
-    """A training set that is always the same: inputs (samples, bits) of -1 and 1, labels 1 where the ones are odd in number.
+    """Return a training set that is always the same: inputs (samples, bits) of -1 and 1, and labels that are 1 where the number of ones is
+    odd.
 
     >>> inputs, labels = fixed(4, bits=3, seed=0)
     >>> torch.equal(labels, (inputs > 0).sum(1) % 2)
@@ -17,7 +18,7 @@ def fixed(samples: int, bits: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def fresh(batch: int, bits: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """New samples of the same kind, on the generator's device.
+    """Return new samples of the same kind, on the generator's device.
 
     >>> inputs, labels = fresh(2, bits=40, generator=torch.Generator().manual_seed(0))
     >>> inputs.shape, labels.dtype
@@ -29,7 +30,7 @@ def fresh(batch: int, bits: int, generator: torch.Generator) -> tuple[Tensor, Te
 
 
 def variable(batch: int, bits: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Parity of variable length (Graves 2016): from 1 to all of the inputs, anywhere, are -1 or 1; the rest are 0.
+    """Return parity of variable length (Graves 2016): between 1 and all of the inputs, at any positions, are -1 or 1, and the rest are 0.
 
     >>> inputs, labels = variable(3, bits=8, generator=torch.Generator().manual_seed(0))
     >>> (inputs != 0).sum(1)
@@ -43,6 +44,6 @@ def variable(batch: int, bits: int, generator: torch.Generator) -> tuple[Tensor,
 
 
 def _check(batch: int, bits: int) -> None:
-    """Sizes that make sense."""
+    """Check the sizes."""
     if batch < 0 or bits < 1:
         raise ValueError(f"parity: expected batch >= 0 and bits >= 1, got batch={batch}, bits={bits}")

@@ -1,8 +1,8 @@
-"""Pentomino: three small shapes on a 64x64 image; are they the same? Made here with the authors' own random stream.
+"""Pentomino: three small shapes on a 64x64 image; are they the same? Generated with the authors' own random stream.
 
-The authors draw every number by ``RandomState.randint``: one 32-bit word, cut to the fewest bits that hold the range and
-drawn again while too big. How many words a scene takes therefore depends on the words. To be fast, the length of the scene
-that would start at *every* word is worked out in one go; a walk from end to end then finds the real scenes.
+The authors draw every number with ``RandomState.randint``: one 32-bit word, cut to the fewest bits that can hold the range and
+drawn again while it is too big. The number of words of a scene therefore depends on the words. To be fast, we compute the length of
+the scene that would start at *every* word at once; following the lengths from the start then finds the real scenes.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from mollifier_lab.data.folder import DataError, cache_folder
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 
-SAME = 10  # the label of a scene with no odd one
+SAME = 10  # the label of a scene in which all shapes are the same
 SHAPES = (
     "x. x. x. xx", ".x .x xx x.", "xx xx x.", ".xx xx. .x.", ".x xx .x .x",
     ".x .x .x xx", "x. x. xx .x", "xx xx .x", "xx. .xx .x.", "x. xx x. x.",
 )  # fmt: skip
 TAIL = 9  # after its shapes, a scene draws three rotations, three scales, three blocks
-CHUNK = 60_000  # scenes decoded at once: bounds the memory, whatever the count
+CHUNK = 60_000  # scenes that are decoded at once: bounds the memory, whatever the count
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ class Scenes:
 
 
 def generate(count: int, seed: int) -> tuple[Bytes, Bytes, NDArray[np.int8]]:
-    """Images (n, 4096) of 0 and 1, labels (n, 1), and hints (n, 64): the shape in each block, -1 where there is none.
+    """Return images (n, 4096) of 0 and 1, labels (n, 1), and hints (n, 64): the shape in each block, or -1 where there is none.
 
-    The label is the shape that stands alone, 0..9, or 10 if all three are the same.
+    The label is the shape that differs from the other two, 0..9, or 10 if all three are the same.
 
     >>> images, labels, hints = generate(3, seed=735128712)
     >>> images.shape, labels.ravel().tolist(), [int((row >= 0).sum()) for row in hints]
@@ -76,11 +76,11 @@ def generate(count: int, seed: int) -> tuple[Bytes, Bytes, NDArray[np.int8]]:
 
 
 def _accepted(count: int, seed: int) -> Iterator[Scenes]:
-    """`count` scenes without a collision, in pieces."""
+    """Yield `count` scenes without a collision, in pieces."""
     stream = np.random.RandomState(seed)
     words = np.empty(0, np.uint8)
     while count:
-        # 12.3 words a scene and one scene in ten thrown away: 15 an image is nearly always enough, else another round is made
+        # 12.3 words per scene, and one scene in ten is rejected: 15 per image are nearly always enough, otherwise there is another round
         fresh = stream.randint(0, 1 << 32, size=15 * min(count, CHUNK) + 100, dtype=np.uint32)
         words = np.concatenate([words, (fresh & 63).astype(np.uint8)])  # no draw needs more than six bits
         scenes, used = _decode(words)
@@ -91,9 +91,9 @@ def _accepted(count: int, seed: int) -> Iterator[Scenes]:
 
 
 def _decode(words: Bytes) -> tuple[Scenes, int]:
-    """All whole scenes at the front of the stream, and how many words they take.
+    """Return all complete scenes at the start of the stream, and how many words they take.
 
-    A scene is: a flag; one shape if it is set, else two different ones (words above 9 and repeats are drawn again); the tail.
+    A scene consists of a flag, one shape if it is set or two different ones otherwise (words above 9 and repeats are drawn again), and the tail.
     """
     digit = words & 15
     usable = digit <= 9
@@ -126,7 +126,7 @@ def _decode(words: Bytes) -> tuple[Scenes, int]:
 
 
 def _collides(scenes: Scenes) -> NDArray[np.bool_]:
-    """True where two sprites touch: the authors throw the whole scene away."""
+    """Return True where two sprites touch: the authors reject the whole scene."""
     touch = _patterns()[1]
     y, x = (scenes.block >> 3).astype(np.int8), (scenes.block & 7).astype(np.int8)
     hit = np.zeros(len(y), bool)
@@ -139,9 +139,9 @@ def _collides(scenes: Scenes) -> NDArray[np.bool_]:
 
 @cache
 def _patterns() -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """The 80 patterns (shape, rotation, scale) as eight rows of eight pixels, and which pairs touch at which block offset."""
+    """Return the 80 patterns (shape, rotation, scale) as eight rows of eight pixels, and which pairs touch at which block offset."""
     pixels = np.zeros((80, 8, 8), np.uint8)
-    masks = np.zeros((80, 12, 12), bool)  # the pattern grown by its border, two pixels of room around the block
+    masks = np.zeros((80, 12, 12), bool)  # the pattern grown by its border, with two pixels around the block
     for number in range(80):
         rows = SHAPES[number // 8].split()
         shape = np.rot90(np.array([[cell == "x" for cell in row] for row in rows]), -(number // 2 % 4))
@@ -175,12 +175,12 @@ class Pentomino:
 
     @property
     def same(self) -> Tensor:
-        """The task's target, int64: 1 where all three shapes are the same."""
+        """Return the task's target, int64: 1 where all three shapes are the same."""
         return (self.labels == SAME).long()
 
 
 TRAIN, HELD_OUT = (80_000, 735128712), (20_000, 112168712)
-# of the packed images, labels and hints, one behind the other
+# checksum of the packed images, labels and hints, one after the other
 STORED = {
     TRAIN: "8f4698ae5e024893c8f0c0affbb4b9bd3e74dde27a40713a7b3cc994f7a2e77f",
     HELD_OUT: "0cd2a701ef47a35c942d0a284a51c49e1f2bfcc2e8d00c10c27dd55662fa80c1",
@@ -188,9 +188,9 @@ STORED = {
 
 
 def load(split: Literal["train", "valid", "test"], folder: Path | None = None) -> Pentomino:
-    """The authors' 80,000 training images, or the first (valid) or last (test) 10,000 of their other 20,000.
+    """Return the authors' 80,000 training images, or the first (valid) or last (test) 10,000 of their other 20,000.
 
-    They are made once and kept, packed, in ``pentomino/`` of the cache folder: $MOLLIFIER_CACHE, else the data folder, else the user's.
+    They are generated once and kept, packed, in ``pentomino/`` of the cache folder: $MOLLIFIER_CACHE, or the data folder, or the user's cache folder.
     """
     base = folder if folder is not None and "MOLLIFIER_CACHE" not in os.environ else cache_folder()
     place = base / "pentomino"
@@ -204,18 +204,18 @@ def load(split: Literal["train", "valid", "test"], folder: Path | None = None) -
 
 
 def _cached(place: Path, count: int, seed: int) -> Pentomino:
-    """The set out of its file, which is made if it is not there or not sound."""
+    """Read the set from its file, which is generated if it does not exist or is damaged."""
     path = place / f"{count}-{seed}.npz"
     if path.is_file():
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 packed, labels, hints = (stored[name] for name in ("images", "labels", "hints"))
             if _digest(packed, labels, hints) != STORED[count, seed]:
-                raise ValueError("its contents are others")
+                raise ValueError("its contents differ")
             return _tensors(np.unpackbits(packed, axis=1), labels, hints)
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            warnings.warn(f"{path} is damaged ({error}) and is made again", stacklevel=3)
-    logging.getLogger("mollifier").info(f"making {count:,} images of Pentomino, once for this machine")
+            warnings.warn(f"{path} is damaged ({error}) and is generated again", stacklevel=3)
+    logging.getLogger("mollifier").info(f"generating {count:,} images of Pentomino, once for this machine")
     images, labels, hints = generate(count, seed)
     try:
         with files.atomic(path) as part, part.open("wb") as out:
@@ -230,7 +230,7 @@ def _tensors(images: Bytes, labels: Bytes, hints: NDArray[np.int8]) -> Pentomino
 
 
 def _digest(*arrays: NDArray[Any]) -> str:
-    """One checksum over all."""
+    """Return one checksum over all arrays."""
     total = hashlib.sha256()
     for array in arrays:
         total.update(array.tobytes())

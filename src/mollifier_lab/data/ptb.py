@@ -31,7 +31,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokens: list[str]) -> Vocabulary:
-        """By frequency, then by alphabet."""
+        """Count the words and sort them by frequency, then alphabetically."""
         pairs = sorted(Counter(tokens).items(), key=lambda pair: (-pair[1], pair[0]))
         return cls(tuple(word for word, _ in pairs), tuple(count for _, count in pairs))
 
@@ -40,7 +40,7 @@ class Vocabulary:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """The number of each word."""
+        """Return the number of each word."""
         return {word: number for number, word in enumerate(self.words)}
 
 
@@ -58,7 +58,7 @@ def load(folder: Path) -> Ptb:
     """Read the set from a data folder; each line ends in ``<eos>``.
 
     Raises:
-        DataError: If files are missing, empty or no text, or if they have words that the training text and ``<unk>`` do not cover.
+        DataError: If files are missing, empty or not text, or if they contain words that the training text and ``<unk>`` do not cover.
     """
     place = locate("ptb", folder)
     paths = {part: place / f"ptb.{part}.txt" for part in ("train", "valid", "test")}
@@ -69,7 +69,7 @@ def load(folder: Path) -> Ptb:
 
 
 def batchify(stream: Tensor, batch: int) -> Tensor:
-    """Cut the text into `batch` stretches of equal length, one per row; the rest at the end is dropped.
+    """Cut the text into `batch` parts of equal length, one per row; the remainder is dropped.
 
     >>> batchify(torch.arange(7), 2)
     tensor([[0, 1, 2],
@@ -77,34 +77,34 @@ def batchify(stream: Tensor, batch: int) -> Tensor:
     """
     length = len(stream) // batch if batch > 0 else 0
     if length < 2:
-        raise DataError(f"a text of {len(stream)} words cannot be cut into {batch} stretches of two words or more")
+        raise DataError(f"a text of {len(stream)} words cannot be cut into {batch} parts of two words or more")
     return stream[: batch * length].view(batch, length)
 
 
 def _tokens(path: Path) -> list[str]:
-    """Words and line ends."""
+    """Return words and line ends."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path}: is no UTF-8 text (byte {error.start:,}); fetch it again: mollifier data ptb"
+            f"{path}: is not UTF-8 text (byte {error.start:,}); download it again: mollifier data ptb"
         ) from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error}") from error
     lines = text.removesuffix("\n").split("\n") if text.strip() else []
     if not lines:
-        raise DataError(f"{path}: is empty; delete it and fetch it again: mollifier data ptb")
+        raise DataError(f"{path}: is empty; delete it and download it again: mollifier data ptb")
     return list(chain.from_iterable([*line.split(), EOS] for line in lines))
 
 
 def _encode(tokens: list[str], vocabulary: Vocabulary, path: Path) -> Tensor:
-    """Numbers for words."""
+    """Return the numbers of words."""
     index = vocabulary.index
     unknown = index.get(UNKNOWN)
     numbers = [index.get(word, unknown) for word in tokens]
     if unknown is None and None in numbers:
         word = tokens[numbers.index(None)]
         raise DataError(
-            f"{path}: the word {word!r} is not in the training text, and there is no {UNKNOWN} to stand for it"
+            f"{path}: the word {word!r} is not in the training text, and there is no {UNKNOWN} to represent it"
         )
     return torch.tensor(numbers, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""The facts about the data sets: their files, checksums and public addresses. Nothing is imported, nothing is opened here."""
+"""Facts about the data sets: their files, checksums and public addresses. Nothing is imported or opened here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mollifier_lab.errors import pick
 
 @dataclass(frozen=True)
 class File:
-    """A file as its publisher made it; what is None is not known."""
+    """A file as its publisher made it; None means not known."""
 
     name: str
     sha256: str | None = None
@@ -18,7 +18,7 @@ class File:
 
     @property
     def checksum(self) -> str | None:
-        """The best known checksum, as ``algorithm:digest``.
+        """Return the strongest known checksum, as ``algorithm:digest``.
 
         >>> File("a.bin", sha1="12ab").checksum
         'sha1:12ab'
@@ -30,31 +30,31 @@ class File:
 
 @dataclass(frozen=True)
 class Archive:
-    """A .tar.gz, .tgz or .zip that holds a set's files as ``prefix + name``, among other files, which are ignored."""
+    """A .tar.gz, .tgz or .zip that contains a set's files as ``prefix + name``; its other files are ignored."""
 
     name: str
     addresses: tuple[str, ...]
     checksum: str
     prefix: str = ""
     limit: int = 2 << 30
-    """Bytes to unpack at most: of the whole archive where it must be read through (tar), of a member else (zip)."""
+    """The most bytes to unpack: of the whole archive if it must be read through (tar), otherwise of one member (zip)."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A data set: its files, where they lie below the set's folder, and where they can be had."""
+    """A data set: its files, where they are below the set's folder, and where they can be downloaded."""
 
     name: str
     title: str
     files: tuple[File, ...]
     remark: str
     mirrors: tuple[str, ...] = ()
-    """Addresses that hold the files one by one: the file's name is put behind."""
+    """Addresses that offer the files one by one: the file's name is appended."""
     archive: Archive | None = None
     subfolder: str = ""
-    """The folder of the archive that users know the files by."""
+    """The folder of the archive by which users know the files."""
     others: tuple[str, ...] = ()
-    """Patterns of files of the same format and another origin, one of which does as well."""
+    """Patterns of files of the same format from other sources, any of which can be used."""
 
 
 MNIST = Source(
@@ -95,7 +95,7 @@ PTB = Source(
 CIFAR10 = Source(
     name="cifar10",
     title="CIFAR-10, binary version",
-    remark="Krizhevsky 2009: 50,000 and 10,000 images; the version in Python pickles is not read, it could run code",
+    remark="Krizhevsky 2009: 50,000 and 10,000 images; the version in Python pickles is not read, because it could run code",
     archive=Archive(
         "cifar-10-binary.tar.gz",
         ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
@@ -118,8 +118,8 @@ CIFAR10 = Source(
 
 WORD_VECTORS = Source(
     name="word-vectors",
-    title="English word vectors, GloVe 6B, 100 numbers a word",
-    remark="Pennington, Socher, Manning 2014; public domain (PDDL). Any GloVe or word2vec text file does, plain or .gz",
+    title="English word vectors, GloVe 6B, 100 numbers per word",
+    remark="Pennington, Socher, Manning 2014; public domain (PDDL). Any GloVe or word2vec text file can be used, plain or .gz",
     archive=Archive(
         "glove.6B.zip",
         ("https://nlp.stanford.edu/data/glove.6B.zip", "https://downloads.cs.stanford.edu/nlp/data/glove.6B.zip"),
@@ -133,7 +133,7 @@ SOURCES: dict[str, Source] = {source.name: source for source in (MNIST, PTB, CIF
 
 
 def source(name: str) -> Source:
-    """The facts about a set, by its name.
+    """Return the facts about a set, by its name.
 
     >>> [file.name for file in source("ptb").files]
     ['ptb.train.txt', 'ptb.valid.txt', 'ptb.test.txt']

@@ -1,4 +1,4 @@
-"""Reading word vectors: GloVe or word2vec text of any dimension, plain or gzipped, and a binary copy of it to be quick next time."""
+"""Read word vectors: GloVe or word2vec text of any dimension, plain or gzipped, with a binary copy of it for the next time."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mollifier_lab import files
+from mollifier_lab.data.checksums import digest
 from mollifier_lab.data.folder import DataError, cache_folder
-from mollifier_lab.data.sums import digest
 
 PIECE = 4 << 20
 LONGEST_LINE = 1 << 20
-ENTITY = "ENTITY/"  # Wikipedia2Vec's pages, which are no words
+ENTITY = "ENTITY/"  # pages of Wikipedia2Vec, which are not words
 FORMAT = 2
 
 
@@ -33,10 +33,12 @@ class WordVectors:
 
 
 def load_vectors(path: Path, limit: int | None = None) -> WordVectors:
-    """As `read_vectors`, from a copy in the user's cache folder if there is one of a file with these bytes; else the copy is made."""
+    """Read vectors as `read_vectors` does, from a copy in the user's cache folder if there is one of a file with these bytes; otherwise make
+    the copy.
+    """
     key = f"{FORMAT}\n{digest(path, 'sha256')}\n{limit}"
     copy = cache_folder() / "words" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
-    if copy.exists() and not copy.is_symlink():  # a link in a shared folder is somebody else's
+    if copy.exists() and not copy.is_symlink():  # a link in a shared folder belongs to somebody else
         try:
             with copy.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 return WordVectors(stored["words"].tobytes().decode().split("\n"), stored["vectors"])
@@ -48,17 +50,17 @@ def load_vectors(path: Path, limit: int | None = None) -> WordVectors:
         with files.atomic(copy) as part, part.open("wb") as out:
             np.savez(out, words=letters, vectors=table.vectors)
     except OSError as error:
-        warnings.warn(f"no copy of {path.name} could be kept in {copy.parent}: {error}", stacklevel=2)
+        warnings.warn(f"no copy of {path.name} could be saved in {copy.parent}: {error}", stacklevel=2)
     return table
 
 
 def read_vectors(path: Path, limit: int | None = None) -> WordVectors:
     """Read the file, or its first `limit` words.
 
-    A first line of two numbers is taken as word2vec's (how many, of what dimension). Of a word that comes twice, the first counts.
+    A first line of two numbers is read as word2vec's header (number of words, dimension). If a word occurs twice, the first vector counts.
 
     Raises:
-        DataError: If the file is not in this format; it names the line.
+        DataError: If the file is not in this format; the message names the line.
     """
     if limit is not None and limit < 1:
         raise DataError(f"limit={limit}: expected a whole number >= 1, or None for all words")
@@ -78,14 +80,14 @@ def read_vectors(path: Path, limit: int | None = None) -> WordVectors:
 
 
 def _pieces(path: Path) -> Iterator[list[bytes]]:
-    """The lines of the file, some megabytes at a time."""
+    """Yield the lines of the file, a few megabytes at a time."""
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         rest = b""
         while piece := file.read(PIECE):
             *lines, rest = (rest + piece).split(b"\n")
             if len(rest) > LONGEST_LINE:
                 raise DataError(
-                    f"{path}: has a line of more than {LONGEST_LINE:,} bytes, so it is no text of word vectors"
+                    f"{path}: has a line of more than {LONGEST_LINE:,} bytes, so it is not a text of word vectors"
                 )
             yield lines
         if rest:
@@ -104,7 +106,7 @@ class _Reader:
         self.parts: list[NDArray[np.float32]] = []
 
     def add(self, lines: list[bytes]) -> None:
-        """Take in some lines."""
+        """Read some lines."""
         lines = [line.rstrip(b" \r\t") for line in lines]
         if self.line == 0 and lines:
             lines = self._start(lines)
@@ -119,7 +121,7 @@ class _Reader:
             words = b"\n".join(heads).decode().split("\n")
         except UnicodeDecodeError as error:
             number = b"\n".join(heads)[: error.start].count(b"\n")
-            raise self._wrong(number, "the word is no UTF-8 text") from None
+            raise self._wrong(number, "the word is not UTF-8 text") from None
         keep = []
         for number, word in enumerate(words):
             if word not in self.words and not word.startswith(ENTITY):
@@ -129,21 +131,21 @@ class _Reader:
         self.line += len(lines)
 
     def finish(self) -> None:
-        """The file has ended: is it all there?"""
+        """Check that the file is complete at its end."""
         found = self.line - 1
         if self.promised is not None and found != self.promised:
             raise DataError(
-                f"{self.path}: its first line promises {self.promised:,} words, but it has {found:,}; is it cut?"
+                f"{self.path}: its first line announces {self.promised:,} words, but it has {found:,}; is it cut short?"
             )
 
     def table(self, limit: int | None) -> WordVectors:
-        """All of it."""
+        """Return all words and vectors."""
         if not self.words:
             raise DataError(f"{self.path}: has no word vectors; expected a word and its numbers on each line")
         return WordVectors(list(self.words)[:limit], np.concatenate(self.parts)[:limit])
 
     def _start(self, lines: list[bytes]) -> list[bytes]:
-        """Learn the dimension from the first line, which may be a header."""
+        """Find the dimension from the first line, which may be a header."""
         first = lines[0].split(b" ")
         if len(first) == 2 and all(field.isdigit() for field in first):
             self.promised, self.dimension = int(first[0]), int(first[1])
@@ -156,7 +158,7 @@ class _Reader:
         return lines
 
     def _parse(self, tails: tuple[bytes, ...]) -> NDArray[np.float32] | None:
-        """The numbers of many lines at once; None if anything is unusual."""
+        """Return the numbers of many lines at once; None if anything is unusual."""
         spaces = self.dimension - 1
         if any(tail.count(b" ") != spaces for tail in tails):
             return None
@@ -170,7 +172,7 @@ class _Reader:
         return values.reshape(len(tails), self.dimension) if good else None
 
     def _parse_line(self, number: int, line: bytes) -> list[float]:
-        """The numbers of one line, or an error that says what is wrong with it."""
+        """Return the numbers of one line, or raise an error that says what is wrong with it."""
         fields = line.split()
         if len(fields) != self.dimension + 1:
             raise self._wrong(number, f"expected a word and {self.dimension} numbers, found {len(fields)} fields")
@@ -179,7 +181,7 @@ class _Reader:
             try:
                 values.append(float(field))
             except ValueError:
-                raise self._wrong(number, f"{field.decode(errors='replace')!r} is no number") from None
+                raise self._wrong(number, f"{field.decode(errors='replace')!r} is not a number") from None
         with np.errstate(over="ignore"):
             finite = bool(np.isfinite(np.array(values, np.float32)).all())
         if not finite:

@@ -31,7 +31,7 @@ class WordSet:
         return len(self.words)
 
     def batch(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Characters int64 as wide as the longest of these words, lengths and vectors."""
+        """Return characters, int64, as wide as the longest of these words, with lengths and vectors."""
         lengths = self.lengths[index]
         width = int(lengths.max()) if len(index) else 0
         return self.characters[index, :width].long(), lengths, self.vectors[index]
@@ -39,7 +39,7 @@ class WordSet:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Three sets of words, and the characters of the training words, the most frequent first: number `FIRST` and on."""
+    """Three sets of words, and the characters of the training words, the most frequent first, numbered from `FIRST`."""
 
     train: WordSet
     valid: WordSet
@@ -48,7 +48,7 @@ class Words:
 
     @property
     def characters(self) -> int:
-        """How many numbers a character can have, padding and unknown included."""
+        """The number of character numbers, including padding and unknown."""
         return FIRST + len(self.alphabet)
 
 
@@ -65,11 +65,11 @@ def load(
 
     Args:
         folder: The data folder, or the file itself.
-        limit: Only the first so many words of the file.
+        limit: Use only this many words from the start of the file.
         longest: Words with more characters are left out.
-        valid: Words for validation.
-        test: Words for the test.
-        seed: Of the split.
+        valid: Number of words for validation.
+        test: Number of words for the test.
+        seed: The seed of the split.
 
     Raises:
         DataError: If there is no file, it is damaged, or it has too few words.
@@ -90,7 +90,7 @@ def load(
 
 
 def encode(words: list[str], alphabet: str) -> tuple[Tensor, Tensor]:
-    """Words as rows of character numbers, padded with 0, and their lengths.
+    """Return words as rows of character numbers, padded with 0, and their lengths.
 
     >>> encode(["ab", "b?a"], "ab")
     (tensor([[2, 3, 0],
@@ -111,11 +111,11 @@ def encode(words: list[str], alphabet: str) -> tuple[Tensor, Tensor]:
 
 
 def _alphabet(words: list[str]) -> str:
-    """Characters by frequency, then by code."""
+    """Return the characters by frequency, then by code."""
     codes, counts = np.unique(_codes(words), return_counts=True)
     return "".join(map(chr, codes[np.lexsort((codes, -counts))]))
 
 
 def _codes(words: list[str]) -> NDArray[np.uint32]:
-    """The code points of all words in a row."""
+    """Return the code points of all words, one after the other."""
     return np.frombuffer("".join(words).encode("utf-32-le"), "<u4").astype(np.uint32)

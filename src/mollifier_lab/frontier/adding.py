@@ -21,8 +21,8 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-class Found(NamedTuple):
-    """What came out of a way: the test error of the trial with the lowest validation error."""
+class AddingResult(NamedTuple):
+    """The result of a way: the test error of the trial with the lowest validation error."""
 
     steps: int
     cell: str
@@ -30,13 +30,13 @@ class Found(NamedTuple):
     test_loss: float
 
 
-def make(out: Path, *, smoke: bool = False, **pool: Any) -> list[Found]:
-    """Run what is missing; a folder ``runs/adding/STEPS`` for each length.
+def make(out: Path, *, smoke: bool = False, **pool: Any) -> list[AddingResult]:
+    """Run what is missing, in a folder ``runs/adding/STEPS`` for each length.
 
     Args:
         out: The folder of the frontier.
-        smoke: Tiny networks and a few updates, to see that it works.
-        **pool: As for `mollifier_lab.study.compare`.
+        smoke: Whether to use tiny networks and a few updates, only to show that it works.
+        **pool: The same as for `mollifier_lab.study.compare`.
     """
     small: dict[str, Any] = SMOKE if smoke else {}
     updates = small.get("updates", UPDATES)
@@ -48,12 +48,12 @@ def make(out: Path, *, smoke: bool = False, **pool: Any) -> list[Found]:
         losses = best_of(
             "adding", trials, folder, metric="loss", changes=common, command="mollifier frontier adding", **pool
         )
-        found += [Found(steps, cell, way, loss) for (cell, way), loss in losses.items()]
+        found += [AddingResult(steps, cell, way, loss) for (cell, way), loss in losses.items()]
     return found
 
 
 def variants(cell: str, way: str, updates: int = UPDATES) -> list[Variant]:
-    """The trials of a way: trial n has the same learning rate for all.
+    """Return the trials of a way: trial n has the same learning rate for all.
 
     >>> [str(each) for each in variants("gru", "orthogonal")]
     ['plain:cell=gru,init=orthogonal,lr=0.000721', 'plain:cell=gru,init=orthogonal,lr=0.00416']
@@ -64,10 +64,10 @@ def variants(cell: str, way: str, updates: int = UPDATES) -> list[Variant]:
     return [Variant(method, dict(sorted({"cell": cell, **changes, **horizon, **rate}.items()))) for rate in rates]
 
 
-def table(found: list[Found]) -> str:
-    """In Markdown: mean squared error on test sequences; single runs.
+def table(found: list[AddingResult]) -> str:
+    """Return a table in Markdown: mean squared error on test sequences, single runs.
 
-    >>> print(table([Found(100, "gru", "orthogonal", 0.00123)]).splitlines()[-1])
+    >>> print(table([AddingResult(100, "gru", "orthogonal", 0.00123)]).splitlines()[-1])
     | 100 | gru | 0.0012 |
     """
     ways = [way for way in WAYS if any(each.way == way for each in found)]

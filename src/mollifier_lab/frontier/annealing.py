@@ -1,7 +1,7 @@
 """Annealing that needs no tuning: the adaptive front with its defaults against the paper's schedule at seven values of k.
 
-Each case is one comparison, in which nothing but the annealing differs. The adaptive front *holds* where its final metric is inside the 95 %
-interval of the best k, or better, where it takes at most 1.25 times the updates of that k to the target, and where no run diverges.
+Each case is one comparison, in which only the annealing differs. The adaptive front *holds* if its final metric is inside the 95 %
+interval of the best k, or better, if it takes at most 1.25 times the updates of that k to the target, and if no run diverges.
 
 >>> [str(variant) for variant in variants("parity")][-3:]
 ['mollified:k=10000', 'mollified:horizon=7500,schedule=front', 'mollified:schedule=adaptive']
@@ -36,9 +36,9 @@ class Case:
     Attributes:
         task: The task.
         method: The mollified method whose annealing is varied.
-        updates: Of each run; the horizon of the front is `ANNEAL` of them.
+        updates: The number of updates of each run; the horizon of the front is the fraction `ANNEAL` of them.
         changes: Settings of all runs.
-        smoke: Settings that make a run a matter of seconds.
+        smoke: Settings with which a run takes seconds.
     """
 
     task: str
@@ -63,16 +63,16 @@ CASES: dict[str, Case] = {
 
 
 @dataclass(frozen=True)
-class Found:
-    """What came of one way to anneal.
+class AnnealingResult:
+    """The result of one way to anneal.
 
     Attributes:
-        case: Its name.
-        way: The variant without its method: ``k=100``, say.
-        metric: What `final` measures; the lower, the better.
-        final: Over the seeds; a diverged run counts as chance.
-        updates: To the target: the median over the seeds, infinite where less than half of them get there.
-        diverged: Seeds that did.
+        case: The name of the case.
+        way: The variant without its method, for example ``k=100``.
+        metric: What `final` measures; lower is better.
+        final: The mean over the seeds; a diverged run counts as chance.
+        updates: Updates to the target: the median over the seeds, infinite if less than half of them reach it.
+        diverged: The number of seeds that diverged.
     """
 
     case: str
@@ -84,7 +84,7 @@ class Found:
 
 
 def variants(case: str, updates: int = 0) -> list[Variant]:
-    """What a case compares: the values of k, the front, the adaptive front."""
+    """Return what a case compares: the values of k, the front, the adaptive front."""
     found = CASES[case]
     horizon = ANNEAL * (updates or found.updates)
     ways: list[dict[str, Any]] = [{"k": float(k)} for k in KS]
@@ -93,13 +93,13 @@ def variants(case: str, updates: int = 0) -> list[Variant]:
 
 
 def make(out: Path, cases: tuple[str, ...] = (), *, smoke: bool = False, **pool: Any) -> None:
-    """Run what is missing; a folder ``runs/annealing/CASE`` for each.
+    """Run what is missing, in a folder ``runs/annealing/CASE`` for each case.
 
     Args:
         out: The folder of the frontier.
-        cases: Which; none: all.
-        smoke: Tiny networks and a few updates, to see that it works.
-        **pool: As for `mollifier_lab.study.compare`.
+        cases: The cases to run; if there are none, all.
+        smoke: Whether to use tiny networks and a few updates, only to show that it works.
+        **pool: The same as for `mollifier_lab.study.compare`.
     """
     for name in cases or tuple(CASES):
         case = CASES[name]
@@ -109,11 +109,11 @@ def make(out: Path, cases: tuple[str, ...] = (), *, smoke: bool = False, **pool:
             command="mollifier frontier annealing", **pool,
         )  # fmt: skip
         if failed := [run.path for run in runs if run.status != "done"]:
-            raise LabError(f"{len(failed)} runs of the annealing's comparison failed; see failure.txt in {failed[0]}")
+            raise LabError(f"{len(failed)} runs of the annealing comparison failed; see failure.txt in {failed[0]}")
 
 
-def results(out: Path) -> list[Found]:
-    """Read what is there: ways with all of their seeds."""
+def results(out: Path) -> list[AnnealingResult]:
+    """Read the results: the ways whose seeds are all done."""
     found = []
     for name in CASES:
         folder = out / "runs" / "annealing" / name
@@ -124,21 +124,21 @@ def results(out: Path) -> list[Found]:
     return found
 
 
-def _found(case: str, way: str, runs: list[Run]) -> Found:
+def _found(case: str, way: str, runs: list[Run]) -> AnnealingResult:
     settings = runs[0].config.settings
     reached = [first_at(run, settings.curve, settings.target) for run in runs]
-    return Found(
+    return AnnealingResult(
         case, way, settings.headline, estimate(run.counted for run in runs), statistics.median(reached),
         sum(bool(run.result.get("diverged")) for run in runs),
     )  # fmt: skip
 
 
-def holds(adaptive: Found, others: list[Found]) -> bool:
-    """Is the adaptive front as good as the best k, as fast, and free of divergence?
+def holds(adaptive: AnnealingResult, others: list[AnnealingResult]) -> bool:
+    """Return whether the adaptive front is as good as the best k, as fast, and free of divergence.
 
-    >>> best = Found("parity", "k=100", "train_nll", Estimate(0.1, 0.05, 0.15, 3), 1000.0, 0)
-    >>> good = Found("parity", "schedule=adaptive", "train_nll", Estimate(0.12, 0.1, 0.14, 3), 1200.0, 0)
-    >>> holds(good, [best]), holds(best, [Found("parity", "k=10", "train_nll", Estimate(0.01, 0.0, 0.02, 3), 1000.0, 0)])
+    >>> best = AnnealingResult("parity", "k=100", "train_nll", Estimate(0.1, 0.05, 0.15, 3), 1000.0, 0)
+    >>> good = AnnealingResult("parity", "schedule=adaptive", "train_nll", Estimate(0.12, 0.1, 0.14, 3), 1200.0, 0)
+    >>> holds(good, [best]), holds(best, [AnnealingResult("parity", "k=10", "train_nll", Estimate(0.01, 0.0, 0.02, 3), 1000.0, 0)])
     (True, False)
     """
     best = min(others, key=lambda each: each.final.mean)
@@ -146,8 +146,8 @@ def holds(adaptive: Found, others: list[Found]) -> bool:
     return adaptive.final.mean <= max(best.final.high, best.final.mean) and fast and not adaptive.diverged
 
 
-def table(found: list[Found]) -> str:
-    """In Markdown: the best k, the front and the adaptive front for each case, and whether the last one holds."""
+def table(found: list[AnnealingResult]) -> str:
+    """Return a table in Markdown: the best k, the front and the adaptive front for each case, and whether the last one holds."""
     lines = [
         "| case | best k of seven | its final (95 % interval) | updates to target | front | adaptive front | updates to target | holds |",
         "|---|---|---|---|---|---|---|---|",
@@ -168,6 +168,6 @@ def table(found: list[Found]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _show(found: Found) -> str:
+def _show(found: AnnealingResult) -> str:
     lost = f", {found.diverged} diverged" if found.diverged else ""
     return f"{show_metric(found.metric, found.final.mean)} ({show_interval(found.metric, found.final.low, found.final.high)}){lost}"

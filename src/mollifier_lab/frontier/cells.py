@@ -1,7 +1,7 @@
-"""The cells of the map: made by `mollifier_lab.study.compare`, so that all of it can be stopped and gone on with; and what came out.
+"""The cells of the map and their results. `mollifier_lab.study.compare` makes them, so that all of it can be stopped and continued.
 
-runs/ACTIVATION/DEPTH/      a comparison: the trials of all ways at that depth, seed 0; more seeds of the chosen ones along the frontier
-map.csv                     a row for each way, activation, depth and seed, of the trial with the lowest validation error
+runs/ACTIVATION/DEPTH/      a comparison: the trials of all ways at that depth, with seed 0, and more seeds of the chosen trials along the frontier
+map.csv                     one row per way, activation, depth and seed, for the trial with the lowest validation error
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class Cell:
     """A row of the map.
 
     Attributes:
-        way: Its name.
-        activation: Of the hidden units.
-        depth: Hidden layers.
-        seed: Of the run.
-        test_error: Of the deployed network.
-        valid_error: By which the trial was chosen.
-        trials: How many there were to choose from.
-        lr, gain, k: Of the chosen trial.
-        updates: Of each trial.
-        seconds: Of the chosen trial.
+        way: The name of the way.
+        activation: The activation of the hidden units.
+        depth: The number of hidden layers.
+        seed: The seed of the run.
+        test_error: The test error of the deployed network.
+        valid_error: The validation error by which the trial was chosen.
+        trials: The number of trials to choose from.
+        lr, gain, k: The settings of the chosen trial.
+        updates: The number of updates of each trial.
+        seconds: The duration of the chosen trial.
     """
 
     way: str
@@ -56,16 +56,16 @@ class Cell:
 
 
 def make(activation: str, depths: Sequence[int], out: Path, *, smoke: bool = False, **pool: Any) -> list[Cell]:
-    """Run what is missing of an activation's part of the map, from shallow to deep, then more seeds along the frontier.
+    """Run what is missing from an activation's part of the map, from shallow to deep, then more seeds along the frontier.
 
-    A way that has learnt next to nothing at two depths in a row is not tried at greater ones.
+    A way that has learnt next to nothing at two depths in a row is not tried at greater depths.
 
     Args:
-        activation: Of the hidden units.
-        depths: Which.
+        activation: The activation of the hidden units.
+        depths: The depths to run.
         out: The folder of the map.
-        smoke: Tiny networks and a few updates, to see that it works.
-        **pool: As for `mollifier_lab.study.compare`.
+        smoke: Whether to use tiny networks and a few updates, only to show that it works.
+        **pool: The same as for `mollifier_lab.study.compare`.
     """
     common = {**COMMON, **(SMOKE if smoke else {})}
     ways: list[Way] = [way for way in WAYS if activation in way.activations]
@@ -83,7 +83,7 @@ def make(activation: str, depths: Sequence[int], out: Path, *, smoke: bool = Fal
 
 
 def _variant(way: Way, cell: Cell, activation: str, depth: int, common: dict[str, Any]) -> Variant:
-    """The trial that a cell tells of."""
+    """Return the trial that a cell describes."""
     wanted = {"lr": cell.lr, "gain": cell.gain, "k": cell.k}
     found = way.variants(depth, activation, common["updates"])
     return next(each for each in found if all(each.changes.get(name, value) == value for name, value in wanted.items()))
@@ -112,7 +112,7 @@ def _run(
 
 
 def best_of(way: str, runs: Sequence[RunFolder], seed: int) -> Cell:
-    """The cell of a way: its trial with the lowest validation error; one that diverged counts as guessing."""
+    """Return the cell of a way: its trial with the lowest validation error. A trial that diverged counts as guessing."""
     chance = TASKS["mnist"].chance
 
     def error(run: RunFolder, split: str) -> float:
@@ -129,20 +129,20 @@ def best_of(way: str, runs: Sequence[RunFolder], seed: int) -> Cell:
 
 
 def lost(way: Way, cells: Iterable[Cell]) -> bool:
-    """Has a way learnt next to nothing at its last two depths?"""
+    """Return whether a way has learnt next to nothing at its last two depths."""
     mine = sorted((cell for cell in cells if cell.way == way.name and cell.seed == 0), key=lambda cell: cell.depth)
     return len(mine) > 1 and all(cell.valid_error > LOST for cell in mine[-2:])
 
 
 def frontier(way: str, activation: str, cells: Iterable[Cell]) -> int:
-    """The greatest depth at which a way trains below 10 % test error in every seed that was run; 0 if there is none."""
+    """Return the greatest depth at which a way trains below 10 % test error in every seed that was run; 0 if there is none."""
     mine = [cell for cell in cells if (cell.way, cell.activation) == (way, activation)]
     good = {cell.depth for cell in mine} - {cell.depth for cell in mine if cell.test_error >= TRAINED}
     return max(good, default=0)
 
 
 def edge(way: str, activation: str, cells: Sequence[Cell], depths: Sequence[int]) -> list[int]:
-    """The depths along the frontier: the last that trains, and the next one that was tried."""
+    """Return the depths along the frontier: the last that trains, and the next one that was tried."""
     last = frontier(way, activation, [cell for cell in cells if cell.seed == 0])
     tried = {cell.depth for cell in cells if (cell.way, cell.activation) == (way, activation)}
     beyond = [depth for depth in depths if depth > last and depth in tried][:1]
@@ -163,7 +163,7 @@ def write(cells: Iterable[Cell], out: Path) -> None:
 
 
 def read(out: Path) -> list[Cell]:
-    """The cells of map.csv; none if it is not there."""
+    """Read the cells of map.csv; none if it does not exist."""
     path = out / MAP
     if not path.exists():
         return []

@@ -18,7 +18,7 @@ def draw(out: Path) -> list[Path]:
     """Write the picture and the table next to map.csv, and return their paths."""
     cells = read(out)
     if not cells:
-        raise LabError(f"{out}: no map.csv with results in it; make one: mollifier frontier sigmoid --out {out}")
+        raise LabError(f"{out}: there is no map.csv with results; make one: mollifier frontier sigmoid --out {out}")
     paths = [out / PICTURE, out / TABLE]
     write_atomically(paths[0], heat_maps(cells))
     write_atomically(paths[1], table(cells).encode())
@@ -26,7 +26,7 @@ def draw(out: Path) -> list[Path]:
 
 
 def table(cells: Sequence[Cell]) -> str:
-    """The frontier in Markdown: the greatest depth below 10 % test error, with the error there.
+    """Return the frontier in Markdown: the greatest depth below 10 % test error, with the error there.
 
     >>> cell = Cell("residual", "tanh", 30, 0, 0.038, 0.04, 3, 1e-3, 1.0, 1000.0, 6000, 60.0)
     >>> print(next(row for row in table([cell]).splitlines() if "residual" in row))
@@ -57,7 +57,7 @@ def _entry(way: str, activation: str, cells: Sequence[Cell]) -> str:
 
 
 def heat_maps(cells: Sequence[Cell]) -> bytes:
-    """A heat map for each way: depth by activation, the mean test error as colour and number; grey where nothing was run."""
+    """Draw one heat map per way: depth by activation, with the mean test error as colour and number; grey where nothing was run."""
     import io
 
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""What a deployed network without shortcuts saves: ResNets for CIFAR-10 against their plain twins, peak memory and latency at batch 1."""
+"""Measure what a deployed network without shortcuts saves: peak memory and latency at batch 1 of ResNets for CIFAR-10 and their plain twins."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Twin:
     """A measured network.
 
     Attributes:
-        depth: Layers.
-        name: Which of the two.
-        maps: Most bytes of feature maps alive at one time, the input and the workspace of convolutions not counted.
-        milliseconds: Median latency.
+        depth: The number of layers.
+        name: Which of the two networks.
+        maps: The most bytes of feature maps alive at one time, without the input and the workspace of convolutions.
+        milliseconds: The median latency.
     """
 
     depth: int
@@ -39,12 +39,12 @@ class Twin:
 
 
 class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of tensors that are alive, and the most at one time."""
+    """Count the bytes of tensors that are alive, and the most at one time."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.now = self.peak = 0
-        self._known: dict[int, int] = {}  # storages and how many tensors look at them
+        self._known: dict[int, int] = {}  # storages, and the number of tensors that use each
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
@@ -98,7 +98,7 @@ def measure(width: int = 16, rounds: int = ROUNDS) -> list[Twin]:
 
 
 def peak(net: nn.Module, x: Tensor) -> int:
-    """The most bytes of feature maps alive at one time."""
+    """Return the most bytes of feature maps that are alive at one time."""
     alive = Alive()
     with alive:
         net(x)
@@ -106,13 +106,13 @@ def peak(net: nn.Module, x: Tensor) -> int:
 
 
 def latencies(nets: dict[str, nn.Module], x: Tensor, rounds: int) -> dict[str, float]:
-    """Medians in milliseconds, measured in turns so that a busy moment meets all of them."""
+    """Return medians in milliseconds, measured in turns so that a busy moment affects all of them."""
     times: dict[str, list[float]] = {name: [] for name in nets}
     for number in range(rounds + 3):
         for name, net in nets.items():
             start = time.perf_counter()
             net(x)
-            if number >= 3:  # the first are for warming up
+            if number >= 3:  # the first rounds are for warming up
                 times[name].append(1e3 * (time.perf_counter() - start))
     return {name: statistics.median(values) for name, values in times.items()}
 
@@ -129,7 +129,7 @@ def folded(net: nn.Module) -> nn.Module:
 
 
 def flat(net: nn.Module) -> nn.Sequential:
-    """The plain twin as the chain of convolutions and ReLUs that it is: nothing holds a feature map longer than needed."""
+    """Return the plain twin as a mere chain of convolutions and ReLUs: nothing keeps a feature map longer than needed."""
     parts: list[nn.Module] = []
     for part in net.children():
         parts += [part.conv1, part.relu1, part.conv2, part.relu2] if isinstance(part, BasicBlock) else [part]

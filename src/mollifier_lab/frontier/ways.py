@@ -21,7 +21,7 @@ from mollifier_lab.variants import Variant
 DEPTHS = (6, 10, 20, 30, 50, 72, 100, 150, 200)
 ACTIVATIONS = ("sigmoid", "tanh", "hard-sigmoid", "relu", "step")
 UPDATES, TRIALS, SEEDS = 4000, 4, 3
-ANNEAL = 0.8  # of the updates, for what is annealed over a horizon; the learning rate falls over the same part
+ANNEAL = 0.8  # fraction of the updates, for what is annealed over a horizon; the learning rate falls over the same part
 SMOKE = {"updates": 6, "evaluate_every": 6, "width": 8}
 COMMON: Mapping[str, Any] = {
     "optimizer": "adam", "batch": 100, "updates": UPDATES, "evaluate_every": 1000, "clip": 0.5, "lr_end": 0.1, "lr_over": ANNEAL,
@@ -29,18 +29,19 @@ COMMON: Mapping[str, Any] = {
 TRAINED = 0.1  # test error below which a network counts as trained
 LOST = 0.5  # validation error above which it has learnt next to nothing
 
-# deep plain networks want 1e-4, mollified ones 1e-3: the same wide range for all
+# deep plain networks need 1e-4, mollified ones 1e-3: the same wide range for all
 _LR: dict[str, Range] = {"lr": (3e-5, 3e-3, "log")}
 _GAIN: dict[str, Range] = {"gain": (1.0, 4.0, "linear")}
 _NEAR_ONE: dict[str, Range] = {"gain": (1.0, 1.2, "linear")}  # times the critical gain of the activation
 _K: dict[str, Range] = {"k": (100.0, 10_000.0, "log")}
 _FRONT = {"schedule": "front"}
-_SLOPED = ACTIVATIONS[:-1]  # a step has no slope of its own
+_SLOPED = ACTIVATIONS[:-1]  # a step has no slope
 _SMOOTH = ACTIVATIONS[:2]
 
 
 def spread(space: Mapping[str, Range], trials: int) -> list[dict[str, float]]:
-    """Spread trials evenly: each setting takes the middle of each of as many equal parts of its range once, the second one in another order than the first.
+    """Spread trials evenly. Each range is divided into as many equal parts as there are trials, and each setting takes the middle of each
+    part once, in an order of its own.
 
     >>> spread({"lr": (1e-4, 1e-1, "log"), "gain": (1.0, 4.0, "linear")}, 3)
     [{'lr': 0.000316, 'gain': 2.5}, {'lr': 0.00316, 'gain': 3.5}, {'lr': 0.0316, 'gain': 1.5}]
@@ -60,13 +61,13 @@ class Way:
     """A way to train a deep network.
 
     Attributes:
-        name: In tables and files.
-        title: In pictures.
-        method: Of the laboratory.
-        changes: Its settings, beside `COMMON`.
-        drawn: What its trials vary, beside the learning rate.
-        activations: Where it applies.
-        cost: Milliseconds per layer and update on one thread of a CPU of 2020, roughly: for the estimate alone.
+        name: The name in tables and files.
+        title: The name in pictures.
+        method: The method of the laboratory.
+        changes: Its settings, in addition to `COMMON`.
+        drawn: What its trials vary, in addition to the learning rate.
+        activations: The activations to which it applies.
+        cost: Rough milliseconds per layer and update on one thread of a CPU of 2020, only for the estimate.
     """
 
     name: str
@@ -78,7 +79,7 @@ class Way:
     cost: float = 0.25
 
     def variants(self, depth: int, activation: str, updates: int = UPDATES) -> list[Variant]:
-        """Its trials for a cell of the map."""
+        """Return its trials for a cell of the map."""
         front = {"horizon": ANNEAL * updates} if self.changes.get("schedule") == "front" else {}
         draws = spread({**_LR, **self.drawn}, TRIALS)
         of_cell = {"depth": depth, "activation": activation}
@@ -109,7 +110,7 @@ BY_NAME = {way.name: way for way in WAYS}
 
 
 def hours(activations: int = 1, cores: int = 2) -> float:
-    """At most: all depths of all ways; ways that are lost at two depths are not tried at greater ones.
+    """Return the hours for all depths of all ways, an upper bound: ways that learn nothing at two depths are not tried at greater ones.
 
     >>> 4 < hours() < 12
     True

@@ -1,4 +1,4 @@
-"""Layers with a way around them: residual, highway, stochastic depth."""
+"""Layers with a connection around them: residual, highway, stochastic depth."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from mollifier.nn._annealed import with_zero_gradients
 
 
 class Survival(nn.Module):
-    """Stochastic depth (Huang et al. 2016): a branch is added with a probability; in eval() it is scaled by it.
+    """Stochastic depth (Huang et al. 2016): add a branch with a probability; in eval() scale it by that probability.
 
         >>> half = Survival(0.5).eval()
         >>> half.add(torch.ones(1), lambda: torch.ones(1), [])
         tensor([1.5000])
 
     Args:
-        probability: Of the branch to be kept; 1: always.
-        per_sample: One draw a sample, instead of one a batch.
+        probability: The probability that the branch is kept; 1: always.
+        per_sample: Whether to draw once per sample instead of once per batch.
     """
 
     def __init__(self, probability: float = 1.0, *, per_sample: bool = False) -> None:
@@ -27,7 +27,7 @@ class Survival(nn.Module):
         self.probability, self.per_sample = probability, per_sample
 
     def add(self, short: Tensor, branch: Callable[[], Tensor], parameters: Iterable[nn.Parameter]) -> Tensor:
-        """Short plus the branch, if that survives; else its parameters get a gradient of zero, which DDP waits for."""
+        """Return short plus the branch, if the branch survives. Otherwise its parameters get a gradient of zero, which DDP waits for."""
         if self.probability >= 1.0:
             return short + branch()
         if not self.training:
@@ -36,7 +36,7 @@ class Survival(nn.Module):
             shape = (len(short), *(1,) * (short.dim() - 1))
             keep = torch.rand(shape, device=short.device) < self.probability
             return short + keep.to(short.dtype) * branch()
-        if float(torch.rand(())) < self.probability:  # on the host: an accelerator is not waited for
+        if float(torch.rand(())) < self.probability:  # on the host, so that nothing waits for an accelerator
             return short + branch()
         return with_zero_gradients(short, list(parameters))
 
@@ -45,7 +45,7 @@ class Survival(nn.Module):
 
 
 def survivals(count: int, last: float, *, per_sample: bool = False) -> list[Survival]:
-    """Falling linearly from 1 at the input, which is no branch, to the last one's.
+    """Return probabilities that fall linearly from 1 at the input, which is not a branch, to that of the last branch.
 
     >>> [each.probability for each in survivals(4, last=0.5)]
     [0.875, 0.75, 0.625, 0.5]
@@ -54,7 +54,7 @@ def survivals(count: int, last: float, *, per_sample: bool = False) -> list[Surv
 
 
 class Residual(nn.Module):
-    """x + body(x), where the body survives."""
+    """Return x + body(x), if the body survives."""
 
     def __init__(self, body: nn.Module, survival: Survival | None = None) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Residual(nn.Module):
 
 
 class ResidualRecurrent(Residual):
-    """The same around a recurrent layer: (x + output, state). The state of a layer that is dropped still advances in time."""
+    """Return the same around a recurrent layer: (x + output, state). The state of a layer that is dropped still advances in time."""
 
     def forward(  # type: ignore[override]
         self, x: Tensor, state: tuple[Tensor, Tensor] | None = None

@@ -1,4 +1,4 @@
-"""From the characters of a word to a vector: a bidirectional LSTM, and an MLP over it."""
+"""Map the characters of a word to a vector: a bidirectional LSTM, and an MLP on top of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mollifier_lab.models.mlp import mlp
 
 
 class CharacterEncoder(nn.Module):
-    """One vector a word.
+    """Return one vector per word.
 
         >>> import torch
         >>> model = CharacterEncoder(30, 50, embedding=4, width=8, depth=2)
@@ -23,13 +23,13 @@ class CharacterEncoder(nn.Module):
     embeddings, a bag of characters; the last states would keep no more than the first and the last character there.
 
     Args:
-        characters: How many there are, with 0 for padding.
-        outputs: Size of a word's vector.
-        embedding: Size of a character's.
-        width: Units of the LSTM, each direction, and of the MLP's layers.
-        depth: Layers of the MLP.
-        gates: Of the LSTM.
-        **options: Of `mlp`: its architecture is that of the method. Around the LSTM there is no connection, since widths differ.
+        characters: The number of characters, including 0 for padding.
+        outputs: The size of a word's vector.
+        embedding: The size of a character's vector.
+        width: The units of the LSTM in each direction, and of the MLP's layers.
+        depth: The number of layers of the MLP.
+        gates: The gates of the LSTM.
+        **options: Options of `mlp`, which has the architecture of the method. There is no connection around the LSTM, since widths differ.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class CharacterEncoder(nn.Module):
         self.mlp = mlp(2 * width, outputs, width=width, depth=depth, activation="tanh", **options)
 
     def forward(self, characters: Tensor, lengths: Tensor) -> Tensor:
-        """Characters (batch, longest), padded behind, and how many there are of each."""
+        """Encode characters (batch, longest), padded at the end; the second argument is the number of characters of each word."""
         on_host = lengths.cpu()
         embedded = self.embedding(characters[:, : int(on_host.max())])
         packed = pack_padded_sequence(embedded, on_host, batch_first=True, enforce_sorted=False)

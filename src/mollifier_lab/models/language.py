@@ -17,7 +17,7 @@ BUILT = ("plain", "residual", "stochastic-depth", "dropout")
 
 
 class LanguageModel(nn.Module):
-    """Logits of the next word at every step of a window, and the state for the window after it.
+    """Return the logits of the next word at every step of a window, and the state for the next window.
 
         >>> model = LanguageModel(50, width=8, layers=2)
         >>> logits, state = model(torch.randint(50, (4, 5)))
@@ -25,16 +25,16 @@ class LanguageModel(nn.Module):
         (torch.Size([4, 5, 50]), torch.Size([2, 4, 8]))
 
     Args:
-        words: Size of the vocabulary.
-        width: Of the embedding and of every layer.
-        layers: Recurrent layers.
-        gates: Of the LSTM.
+        words: The size of the vocabulary.
+        width: The width of the embedding and of every layer.
+        layers: The number of recurrent layers.
+        gates: The gates of the LSTM.
         architecture: ``"residual"`` puts a connection around each recurrent layer, ``"stochastic-depth"`` drops these layers;
             ``"dropout"`` drops units of the embedding, between the layers and before the output, never in the recurrence.
         init: All parameters are drawn from U(-init, init).
-        survival: Of the last layer, for stochastic depth.
-        per_sample: Stochastic depth draws for each sample.
-        dropout: Probability, for dropout.
+        survival: The survival probability of the last layer, for stochastic depth.
+        per_sample: Whether stochastic depth draws for each sample.
+        dropout: The probability of dropout.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class LanguageModel(nn.Module):
             nn.init.uniform_(parameter, -init, init)
 
     def forward(self, words: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """Words (batch, steps), and the state of the window before, each part (layers, batch, width), or None at the start."""
+        """Predict from words (batch, steps) and the state of the previous window, each part (layers, batch, width), or None at the start."""
         h = self.embedding(words)
         after: list[State] = []
         for number, layer in enumerate(self.layers):
@@ -80,5 +80,5 @@ class LanguageModel(nn.Module):
 
 
 def lstm_class(gates: Literal["hard-sigmoid", "sigmoid"]) -> type[nn.LSTM]:
-    """The paper's LSTM, or torch's."""
+    """Return the paper's LSTM, or torch's."""
     return HardSigmoidLSTM if gates == "hard-sigmoid" else nn.LSTM

@@ -1,4 +1,4 @@
-"""Multi-layer perceptrons, plain and with what is compared."""
+"""Multi-layer perceptrons: plain networks, and the architectures they are compared with."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def mlp(
     dropout: float = 0.2,
     sparse: bool = False,
 ) -> nn.Sequential:
-    """A network of `depth` hidden layers and a linear output.
+    """Return a network of `depth` hidden layers and a linear output.
 
         >>> mlp(40, 1, width=100, depth=1)
         Sequential(
@@ -45,21 +45,21 @@ def mlp(
           (2): Linear(in_features=100, out_features=1, bias=True)
         )
 
-    Without a way around the layers it is flat, so that `mollify` finds its blocks. With one, each layer is a module; the first
-    has no way around, since widths differ there.
+    Without connections around the layers it is flat, so that `mollify` finds its blocks. With connections, each layer is a module; the first
+    layer has none, since widths differ there.
 
     Args:
-        inputs: Units of the input.
-        outputs: Units of the output.
-        width: Units of a hidden layer.
-        depth: Hidden layers.
-        activation: Of the hidden units.
-        architecture: What is built.
-        gain: Of the Glorot initialisation of the hidden layers; the output layer, and the gates of highways, have 1. Biases are 0.
-        survival: Of the last layer, for stochastic depth.
-        per_sample: Stochastic depth draws for each sample.
-        dropout: Probability, for dropout.
-        sparse: Are nearly all inputs zero? Then the first layer is a `SparseInputLinear`: the same function, quicker.
+        inputs: The number of input units.
+        outputs: The number of output units.
+        width: The number of units of a hidden layer.
+        depth: The number of hidden layers.
+        activation: The activation of the hidden units.
+        architecture: The architecture that is built.
+        gain: The gain of the Glorot initialisation of the hidden layers. It is 1 for the output layer and for the gates of highways. Biases are 0.
+        survival: The survival probability of the last layer, for stochastic depth.
+        per_sample: Whether stochastic depth draws for each sample.
+        dropout: The probability of dropout.
+        sparse: Whether nearly all inputs are zero. Then the first layer is a `SparseInputLinear`: the same function, but faster.
     """
     chances = survivals(depth - 1, survival, per_sample=per_sample) if architecture == "stochastic-depth" else []
     layers: list[nn.Module] = []
@@ -76,7 +76,7 @@ def mlp(
 
 
 def linear(inputs: int, outputs: int, gain: float = 1.0) -> nn.Linear:
-    """A linear layer with Glorot's weights and no biases."""
+    """Return a linear layer with Glorot's weights and biases of 0."""
     layer = nn.Linear(inputs, outputs)
     nn.init.xavier_uniform_(layer.weight, gain)
     nn.init.zeros_(layer.bias)

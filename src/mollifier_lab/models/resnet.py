@@ -13,7 +13,7 @@ BUILT = ("plain", "residual", "stochastic-depth", "dropout")
 
 
 class PadShortcut(nn.Module):
-    """Option A: every second pixel, and zeros for the channels that are new."""
+    """Return every second pixel, and zeros for the new channels (option A)."""
 
     def __init__(self, stride: int, channels: int) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class PadShortcut(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """relu(shortcut(x) + norm(conv(relu(norm(conv(x)))))); `mollify` copies x past all of it."""
+    """Compute relu(shortcut(x) + norm(conv(relu(norm(conv(x)))))); `mollify` copies x past all of it."""
 
     def __init__(
         self,
@@ -82,22 +82,22 @@ def resnet(
     dropout: float = 0.2,
     normalised: bool = True,
 ) -> nn.Sequential:
-    """A ResNet of three stages, with `width`, 2 `width` and 4 `width` channels.
+    """Return a ResNet of three stages, with `width`, 2 `width` and 4 `width` channels.
 
         >>> sum(parameter.numel() for parameter in resnet(20).parameters())
         269722
 
     Args:
-        depth: 6 n + 2 for n blocks a stage: 20, 32, 56, 110.
-        width: Channels of the first stage.
-        classes: Outputs.
+        depth: 6 n + 2 for n blocks per stage: 20, 32, 56, 110.
+        width: The number of channels of the first stage.
+        classes: The number of outputs.
         architecture: ``"plain"`` has no shortcuts; ``"dropout"`` is the residual network with dropout between the two convolutions
             of a block (Zagoruyko and Komodakis 2016).
-        survival: Of the last block, for stochastic depth.
-        per_sample: Stochastic depth draws for each sample.
-        dropout: Probability, for dropout.
-        normalised: Has it batch normalisation? If not, convolutions have biases. ``"plain"`` without it is the twin of a ResNet that has
-            nothing but convolutions and ReLUs.
+        survival: The survival probability of the last block, for stochastic depth.
+        per_sample: Whether stochastic depth draws for each sample.
+        dropout: The probability of dropout.
+        normalised: Whether it has batch normalisation. Without it, convolutions have biases, and ``"plain"`` is the plain twin of a ResNet: only
+            convolutions and ReLUs.
     """
     if depth < 8 or depth % 6 != 2 or architecture not in BUILT:
         raise LabError(

@@ -19,7 +19,7 @@ KINDS: dict[tuple[str, str], Callable[..., nn.RNNBase]] = {
 
 
 class SequenceSum(nn.Module):
-    """One number from the last state of a sequence.
+    """Return one number from the last state of a sequence.
 
         >>> import torch
         >>> SequenceSum("gru", width=8)(torch.rand(4, 20, 2)).shape
@@ -27,9 +27,9 @@ class SequenceSum(nn.Module):
 
     Args:
         cell: ``"rnn"`` (tanh), ``"gru"`` or ``"lstm"``.
-        width: Units.
-        gates: Of the GRU or the LSTM.
-        orthogonal: Are the recurrent weights orthogonal matrices, one for each gate?
+        width: The number of units.
+        gates: The gates of the GRU or the LSTM.
+        orthogonal: Whether the recurrent weights are orthogonal matrices, one per gate.
     """
 
     def __init__(
@@ -48,6 +48,6 @@ class SequenceSum(nn.Module):
                 nn.init.orthogonal_(weight)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Inputs (batch, steps, 2)."""
+        """Predict from inputs (batch, steps, 2)."""
         out: Tensor = self.output(self.layer(inputs)[0][:, -1])
         return out

@@ -1,4 +1,4 @@
-"""A linear layer that is quick where nearly all of its inputs are zero, as the pixels of Pentomino's images are."""
+"""A linear layer that is fast if nearly all its inputs are zero, as the pixels of Pentomino's images are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class SparseInputLinear(nn.Linear):
-    """An `nn.Linear` that on the CPU adds up the columns of its weights whose inputs are not zero.
+    """An `nn.Linear` that on the CPU adds only the columns of its weights whose inputs are not zero.
 
         >>> layer = SparseInputLinear.of(nn.Linear(4096, 200))
         >>> x = torch.zeros(8, 4096)
@@ -19,9 +19,9 @@ class SparseInputLinear(nn.Linear):
         >>> torch.allclose(layer(x), F.linear(x, layer.weight, layer.bias), atol=1e-5)
         True
 
-    Parameters, names and shapes are those of `nn.Linear`; the weights lie in memory column by column, so that a column is read at once.
-    Of 4096 pixels 15 to 60 are lit: with batches of 128 images and 200 units the layer, forward and backward, takes a quarter of
-    the time of the dense product. Where the input needs a gradient, or lies on another device, it is the dense product.
+    Parameters, names and shapes are those of `nn.Linear`; the weights are stored column by column, so that a column is read at once.
+    15 to 60 of 4096 pixels are lit: with batches of 128 images and 200 units, the layer, forward and backward, takes a quarter of
+    the time of the dense product. If the input needs a gradient, or is on another device, the layer computes the dense product.
     """
 
     @classmethod

@@ -1,4 +1,6 @@
-"""Networks of steps: `mollifier.mollify` has no tangent to push them toward, so their blocks are put together by hand, and taken apart again."""
+"""Mollify networks of step units: `mollifier.mollify` has no tangent to push them toward, so their blocks are assembled by hand, and taken
+apart again.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from mollifier.nn import MollifiedBlock, Step
 
 
 def has_steps(model: nn.Module) -> bool:
-    """Are there steps in it?"""
+    """Return whether the network contains steps."""
     return any(isinstance(part, Step) for part in model.modules())
 
 
@@ -23,7 +25,7 @@ def mollify_steps(model: nn.Module, **options: Any) -> None:
         ['Linear', 'Step', 'MollifiedBlock', 'MollifiedBlock', 'Linear']
 
     Args:
-        model: As `mlp` builds it, in place.
+        model: A network that `mlp` has built; it is changed in place.
         **options: ``train_noise``, as for `mollifier.mollify`.
 
     Raises:
@@ -32,7 +34,7 @@ def mollify_steps(model: nn.Module, **options: Any) -> None:
     parts = list(model.children())
     steps = [number for number, part in enumerate(parts) if isinstance(part, Step)]
     if not isinstance(model, nn.Sequential) or not all(isinstance(parts[number - 1], nn.Linear) for number in steps):
-        raise ValueError("steps are mollified in plain networks, a linear layer below each")
+        raise ValueError("steps can be mollified only in plain networks, with a linear layer below each")
     if set(options) - {"train_noise"}:
         raise ValueError(f"{', '.join(sorted(set(options) - {'train_noise'}))}: has no meaning for steps")
     noise = options.get("train_noise", "sample")
@@ -51,7 +53,7 @@ def mollify_steps(model: nn.Module, **options: Any) -> None:
 
 
 def restore_steps(model: nn.Module) -> None:
-    """Take the blocks apart; the flat network is as it was, its steps at level 0."""
+    """Take the blocks apart again; the flat network is restored, with its steps at level 0."""
     found: list[nn.Module] = []
     for part in model.children():
         found += list(part.block.children()) if isinstance(part, MollifiedBlock) else [part]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mollifier_lab.errors import LabError
-from mollifier_lab.models.initial import hidden_layers, orthogonal
+from mollifier_lab.models.initialisation import hidden_layers, orthogonal
 
 NAMES: dict[type[nn.Module], str] = {
     nn.Sigmoid: "sigmoid",

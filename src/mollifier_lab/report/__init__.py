@@ -1,6 +1,6 @@
 """The report of a folder of runs: a page, pictures and tables.
 
-`report` writes them; `table` and `terminal.terminal_tables` give the same numbers to the terminal.
+`report` writes them; `table` and `terminal.terminal_tables` return the same numbers for the terminal.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mollifier_lab.errors import LabError
 from mollifier_lab.files import write_atomically
-from mollifier_lab.report.looking import look
+from mollifier_lab.report.folder_contents import read_folder
 from mollifier_lab.report.summary import Estimate as Estimate, TableRow as TableRow, table as table
 
 __all__ = ["Estimate", "Report", "TableRow", "report", "table"]
@@ -20,13 +20,13 @@ __all__ = ["Estimate", "Report", "TableRow", "report", "table"]
 
 @dataclass(frozen=True)
 class Report:
-    """What was written, and what it says.
+    """What was written, and its contents.
 
     Attributes:
-        page: The page to look at.
+        page: The path of the page.
         files: All files, the page first.
         rows: The table.
-        notes: A sentence for each run that could not be read, is damaged or failed, or was left out as a copy of another.
+        notes: One sentence per run that could not be read, is damaged, failed, or was left out as a copy of another.
     """
 
     page: Path
@@ -36,16 +36,17 @@ class Report:
 
 
 def report(folder: str | Path | Sequence[Path], out: str | Path | None = None) -> Report:
-    """Write report.html, curves.png, levels.png, losses.png (where a validation loss was measured), table.csv and curves.csv for all runs of a folder.
+    """Write report.html, curves.png, levels.png, losses.png (if a validation loss was measured), table.csv and curves.csv for all runs of a
+    folder.
 
     The same runs give the same bytes.
 
     Args:
         folder: A run, or any folder with runs in it; or several of these.
-        out: Where to write; by default into the folder itself, or into ``report`` in the folder that holds the several.
+        out: The folder to write to; by default the folder itself, or ``report`` in the folder that contains the several.
 
     Raises:
-        LabError: If there is no run that can be read, or `out` is no folder.
+        LabError: If no run can be read, or `out` is not a folder.
     """
     from mollifier_lab.report.page import page_html
     from mollifier_lab.report.pictures import curves_png, levels_png, losses_png
@@ -57,7 +58,7 @@ def report(folder: str | Path | Sequence[Path], out: str | Path | None = None) -
     target = usual if out is None else Path(out)
     if target.exists() and not target.is_dir():
         raise LabError(f"{target}: the report is written into a folder, and this is a file; name another with --out")
-    seen = look(root, several)
+    seen = read_folder(root, several)
     tasks, rows, notes = seen.tasks, seen.rows, seen.notes
     failed = [f"{run.folder.path}: failed: {run.reason}" for run in seen.runs if run.status == "failed"]
     pictures = {"curves.png": curves_png(tasks), "levels.png": levels_png(tasks)}
@@ -66,7 +67,7 @@ def report(folder: str | Path | Sequence[Path], out: str | Path | None = None) -
     contents = {
         "report.html": page_html(root, tasks, rows, notes, pictures).encode(
             errors="replace"
-        ),  # a path may have any bytes
+        ),  # a path may contain any bytes
         **pictures,
         "table.csv": table_csv(rows).encode(errors="replace"),
         "curves.csv": curves_csv(seen.found, root).encode(errors="replace"),

@@ -1,4 +1,4 @@
-"""Means over seeds with their 95 % intervals, by Student's t; differences between two variants, seed by seed.
+"""Means over seeds with their 95 % intervals by Student's t, and differences between two variants, seed by seed.
 
 >>> found = estimate([0.2, 0.4, 0.6])
 >>> f"{found.mean:.3f}, {found.low:.3f} to {found.high:.3f}, n={found.n}"
@@ -20,10 +20,10 @@ class Estimate:
     """A mean over seeds.
 
     Attributes:
-        mean: Of the finite values; NaN if there is none.
-        low: Start of the 95 % interval; NaN where `n` is below 2.
-        high: Its end.
-        n: Values that the mean is of.
+        mean: The mean of the finite values; NaN if there are none.
+        low: The start of the 95 % interval; NaN if `n` is below 2.
+        high: The end of the interval.
+        n: The number of values.
     """
 
     mean: float
@@ -33,9 +33,9 @@ class Estimate:
 
 
 def estimate(values: Iterable[float]) -> Estimate:
-    """The mean and its 95 % interval by Student's t with n - 1 degrees of freedom.
+    """Return the mean and its 95 % interval by Student's t with n - 1 degrees of freedom.
 
-    The interval is exact for values from a normal distribution, however few. It may reach beyond what the metric can be: below 0, say.
+    The interval is exact for values from a normal distribution, however few. It may extend beyond the values that the metric can take, for example below 0.
 
     >>> estimate([0.25, 0.25])
     Estimate(mean=0.25, low=0.25, high=0.25, n=2)
@@ -59,9 +59,9 @@ def estimate(values: Iterable[float]) -> Estimate:
 
 
 def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate:
-    """The mean of ours - theirs over the seeds that both have, with its interval.
+    """Return the mean of ours - theirs over the seeds that both have, with its interval.
 
-    A seed gives both the same data and the same order of it, so what the seed alone does cancels.
+    A seed gives both the same data in the same order, so the effect of the seed itself cancels.
 
     >>> paired({0: 0.25, 1: 0.5, 2: 9.0}, {0: 0.75, 1: 1.0})
     Estimate(mean=-0.5, low=-0.5, high=-0.5, n=2)

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from mollifier_lab.imports import OURS
 from mollifier_lab.report.formats import show_metric, title
-from mollifier_lab.report.reading import Run, Variant, differing, show
+from mollifier_lab.report.reading import Run, VariantRuns, differing, show
 from mollifier_lab.report.summary import TableRow
 from mollifier_lab.settings import TASKS
 from mollifier_lab.tuned import Tuned
 
 
-def setting_rows(found: Sequence[Variant]) -> tuple[list[tuple[str, list[str]]], list[tuple[str, list[str]]]]:
-    """Name and value a variant: first the settings that differ, then all the others."""
+def setting_rows(found: Sequence[VariantRuns]) -> tuple[list[tuple[str, list[str]]], list[tuple[str, list[str]]]]:
+    """Return name and value for each variant: first the settings that differ, then all others."""
     settings = [variant.settings for variant in found]
     changed = differing(settings)
     rows = [
@@ -26,19 +26,19 @@ def setting_rows(found: Sequence[Variant]) -> tuple[list[tuple[str, list[str]]],
     return [row for row in rows if row[0] in changed], [row for row in rows if row[0] not in changed]
 
 
-def full_name(variant: Variant, found: Sequence[Variant]) -> str:
-    """The name in full, and after it every setting that differs between the variants and is not in the name."""
+def full_name(variant: VariantRuns, found: Sequence[VariantRuns]) -> str:
+    """Return the full name, followed by every setting that differs between the variants and is not in the name."""
     named = {piece.partition("=")[0] for piece in variant.name.split(", ")}
     rest = [name for name in differing([each.settings for each in found]) if name not in named]
     shown = ", ".join(f"{name}={show(getattr(variant.settings, name))}" for name in rest)
     return f"{variant.name}; {shown}" if shown else variant.name
 
 
-def what_was_run(found: Sequence[Variant]) -> str:
-    """What the variants train, each thing once; the first three, if there are more.
+def what_was_run(found: Sequence[VariantRuns]) -> str:
+    """Describe what the variants train, without repetition; only the first three, if there are more.
 
     >>> from mollifier_lab.settings import Parity
-    >>> what_was_run([Variant("parity", "plain", "plain", Parity(bits=8, depth=2, width=16))])
+    >>> what_was_run([VariantRuns("parity", "plain", "plain", Parity(bits=8, depth=2, width=16))])
     '8-bit parity, 2×16 sigmoid MLP'
     """
     texts = list(dict.fromkeys(variant.settings.describe() for variant in found))
@@ -46,7 +46,7 @@ def what_was_run(found: Sequence[Variant]) -> str:
 
 
 def outcome(rows: Sequence[TableRow]) -> str:
-    """The row with the lowest mean in a sentence, beside the baseline it was compared with; empty where there is nothing to compare."""
+    """Describe the row with the lowest mean in one sentence, next to its baseline; empty if there is nothing to compare."""
     usable = [row for row in rows if row.done > row.diverged]
     if len(usable) < 2:
         return ""
@@ -65,8 +65,8 @@ def outcome(rows: Sequence[TableRow]) -> str:
     return f"{said}. The 95 % interval of their paired difference {apart} 0."
 
 
-def unlike_default(found: Sequence[Variant]) -> list[str]:
-    """What all variants have in common and the task's defaults, the paper's setting, have not: `width=100 (200)`."""
+def unlike_default(found: Sequence[VariantRuns]) -> list[str]:
+    """Return what all variants have in common and what differs from the task's defaults, the paper's setting: `width=100 (200)`."""
     first, default = found[0].settings, type(found[0].settings)()
     shared = {name for name, _ in setting_rows(found)[1]} - {"evaluate_every", "save_every"}
     return [
@@ -77,7 +77,7 @@ def unlike_default(found: Sequence[Variant]) -> list[str]:
 
 
 def environment_rows(runs: Iterable[Run]) -> list[tuple[str, list[str]]]:
-    """What the environment files say, by name; where runs differ, each value with the number of its runs."""
+    """Return what the environment files say, by name; where runs differ, each value with the number of its runs."""
     files = [flatten(run.environment) for run in runs if run.environment]
     names = dict.fromkeys(name for file in files for name in file if name.split(".")[0] != "command")
     found: list[tuple[str, list[str]]] = []
@@ -91,7 +91,7 @@ def environment_rows(runs: Iterable[Run]) -> list[tuple[str, list[str]]]:
 
 
 def tuning(tuned: Tuned) -> str:
-    """A search in a sentence: how many trials, of what, and what was chosen.
+    """Describe a search in one sentence: how many trials, of what, and what was chosen.
 
     >>> tuning(Tuned("plain", 8, {"lr": (0.1, 1.0, "log")}, {"lr": 0.25}, "valid_error", 0.125, {"epochs": 2.0}))
     '8 trials with epochs=2: lr 0.25 of 0.1 to 1 (log); validation error 12.50 % in the best trial'
@@ -107,7 +107,7 @@ def tuning(tuned: Tuned) -> str:
 
 
 def flatten(given: object, name: str = "") -> dict[str, str]:
-    """Nested names joined by a dot.
+    """Return nested names joined by dots.
 
     >>> flatten({"machine": {"cores": 2, "accelerator": None}})
     {'machine.cores': '2', 'machine.accelerator': 'none'}
@@ -121,7 +121,7 @@ def flatten(given: object, name: str = "") -> dict[str, str]:
 
 
 def recorded_commands(runs: Iterable[Run]) -> list[str]:
-    """The commands that the runs were started with, each once; those of a study's own worker processes say nothing and are left out."""
+    """Return the commands that started the runs, without repetition and without those of a study's own worker processes."""
     found: dict[str, None] = {}
     for run in runs:
         command = run.environment.get("command")
@@ -150,7 +150,7 @@ def train_command(run: Run, root: Path) -> str:
 
 
 def place(run: Run, root: Path) -> str:
-    """The folder of a run as seen from the one that the report is of."""
+    """Return the folder of a run, relative to the folder of the report."""
     path = run.folder.path
     inside = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
     return inside if inside != "." else path.name or "run"

@@ -1,4 +1,4 @@
-"""Numbers as they are read by people, by the kind of metric."""
+"""Format numbers for people, by the kind of metric."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _WORDS = {"nll": "NLL", "train": "training", "valid": "validation", "lr": "learn
 
 
 def title(metric: str) -> str:
-    """A metric in words.
+    """Return the name of a metric in words.
 
     >>> title("train_nll"), title("valid_error"), title("train_loss")
     ('training NLL', 'validation error', 'training loss')
@@ -24,7 +24,7 @@ def is_percent(metric: str) -> bool:
 
 
 def show_metric(metric: str, value: float | None) -> str:
-    """A value of a metric: errors in percent, perplexities with one decimal, the rest with three significant digits.
+    """Format a value of a metric: errors in percent, perplexities with one decimal, the rest with three significant digits.
 
     >>> show_metric("test_error", 0.0822), show_metric("test_perplexity", 123.62), show_metric("train_nll", 0.020312)
     ('8.22 %', '123.6', '0.0203')
@@ -37,7 +37,7 @@ def show_metric(metric: str, value: float | None) -> str:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """Three significant digits, trailing zeros kept, no exponent where it can be helped.
+    """Format with three significant digits, keeping trailing zeros and avoiding an exponent where possible.
 
     >>> significant(0.05), significant(1234.5), significant(2e-7), significant(0.0)
     ('0.0500', '1234', '2.00e-07', '0')
@@ -51,7 +51,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def show_interval(metric: str, low: float, high: float) -> str:
-    """An interval of a metric.
+    """Format an interval of a metric.
 
     >>> show_interval("test_error", 0.08, 0.0855)
     '8.00 – 8.55 %'
@@ -61,7 +61,7 @@ def show_interval(metric: str, low: float, high: float) -> str:
 
 
 def show_difference(metric: str, value: float) -> str:
-    """A difference of two values of a metric, with its sign.
+    """Format a difference of two values of a metric, with its sign.
 
     >>> show_difference("test_error", -0.0123), show_difference("train_nll", 0.25)
     ('-1.23 %', '+0.250')
@@ -70,7 +70,7 @@ def show_difference(metric: str, value: float) -> str:
 
 
 def show_unfinished(annealing: object) -> str:
-    """That annealing had not ended, and at which levels; empty if it had, or there was none.
+    """Say that annealing had not ended, and at which levels; empty if it had, or if there was none.
 
     >>> show_unfinished({"finished": False, "levels": [0.25, 0.5, 0.75]})
     'annealing had not ended: levels 0.25…0.75'
@@ -83,7 +83,7 @@ def show_unfinished(annealing: object) -> str:
 
 
 def show_levels(levels: Sequence[object]) -> str:
-    """The lowest and the highest of some levels; empty if they are no numbers.
+    """Format the lowest and the highest of some levels; empty if they are not numbers.
 
     >>> show_levels([0.25, 0.5]), show_levels([0.5])
     ('levels 0.25…0.50', 'level 0.50')
@@ -95,7 +95,7 @@ def show_levels(levels: Sequence[object]) -> str:
 
 
 def show_count(value: float | None) -> str:
-    """A whole number with its thousands apart.
+    """Format a whole number with thousands separators.
 
     >>> show_count(12500.0)
     '12,500'
@@ -104,7 +104,7 @@ def show_count(value: float | None) -> str:
 
 
 def show_seconds(value: float | None) -> str:
-    """A time.
+    """Format a time.
 
     >>> show_seconds(4.26), show_seconds(75), show_seconds(3725)
     ('4.3 s', '1 min 15 s', '1 h 02 min')

@@ -1,13 +1,13 @@
-"""Short names for tables and plots: what differs, with three digits. The full name stays on hover, in the CSV and among the settings."""
+"""Short names for tables and plots: what differs, with three digits. The full name is shown on hover, in the CSV and among the settings."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from mollifier_lab.texts import cut
+from mollifier_lab.shortening import shorten_middle
 
-LONGEST = 80  # of a short name; plots cut it further, to the room that they have
+LONGEST = 80  # letters of a short name; plots cut it further, to the room that they have
 _SETTING = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>-?\d+(\.\d+)?(e[+-]?\d+)?)")
 
 
@@ -22,8 +22,8 @@ def shorten(names: Sequence[str], heads: Sequence[str] = ()) -> list[str]:
     ['lr=0.12341', 'lr=0.12342']
 
     Args:
-        names: In full, all different.
-        heads: What each name starts with, the method's title; left out where all have the same.
+        names: The full names, all different.
+        heads: The start of each name, the method's title; left out if all have the same.
     """
     pieces = [name.split(", ") for name in names]
     if len(names) > 1:
@@ -35,7 +35,7 @@ def shorten(names: Sequence[str], heads: Sequence[str] = ()) -> list[str]:
             break
     else:
         found = list(names)
-    return _apart([cut(each, LONGEST) for each in found])
+    return _apart([shorten_middle(each, LONGEST) for each in found])
 
 
 def _without_head(pieces: list[list[str]], heads: Sequence[str]) -> list[list[str]]:
@@ -47,7 +47,7 @@ def _without_head(pieces: list[list[str]], heads: Sequence[str]) -> list[list[st
 
 
 def _without_common(pieces: list[list[str]]) -> list[list[str]]:
-    """Leave out the settings that all names have; other words, as "other data", are meant to be read every time."""
+    """Leave out the settings that all names have. Other words, such as "other data", are always kept."""
     common = set.intersection(*map(set, pieces))
     left = [[piece for piece in each if piece not in common or "=" not in piece] for each in pieces]
     return left if all(left) else pieces

@@ -1,4 +1,4 @@
-"""The page: one file that asks the network for nothing; what it shows and how, in assets/."""
+"""The page: one file that loads nothing from the network. Its script and style are in assets/."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from markupsafe import Markup
 
 from mollifier_lab.methods import METHODS
 from mollifier_lab.report import curves, facts, formats
-from mollifier_lab.report.drawn import drawn, status
+from mollifier_lab.report.page_data import page_data, status
 from mollifier_lab.report.pictures import COLOURS, DASHES, MOST_LEVELS, SEEDS, annealed
-from mollifier_lab.report.reading import Run, Variant
+from mollifier_lab.report.reading import Run, VariantRuns
 from mollifier_lab.report.summary import HEADINGS, NOT_FULL, TableRow, columns
 
 ASSETS = Path(__file__).parent / "assets"
 SCRIPTS = ("scales.js", "plot.js", "task.js", "page.js")
 FAILURE_LINES = 20
-LONG_NAME = 24  # letters of a name that is better off in a wider column
-EVERY = 2000  # milliseconds between two looks for news
+LONG_NAME = 24  # letters; a longer name gets a wider column
+EVERY = 2000  # milliseconds between two checks for changes
 
 
 def page_html(
     root: Path,
-    tasks: dict[str, list[Variant]],
+    tasks: dict[str, list[VariantRuns]],
     rows: Sequence[TableRow],
     notes: Sequence[str],
     pictures: dict[str, bytes],
     live: str = "",
 ) -> str:
-    """The whole page.
+    """Return the whole page.
 
     Args:
-        root: The folder that it is about.
+        root: The folder that the page is about.
         tasks: The variants by task.
-        rows: The table: a row for each of the variants.
+        rows: The table: one row per variant.
         notes: What could not be read or was left out.
-        pictures: PNGs by name, for a browser without JavaScript.
-        live: What the files were like, of a page that is served and asks for news by itself.
+        pictures: PNG files by name, for a browser without JavaScript.
+        live: The state of the files, for a page that is served and checks for changes by itself.
     """
     runs = [run for found in tasks.values() for variant in found for run in variant.runs]
     scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS]
@@ -69,13 +69,13 @@ def page_html(
     )
 
 
-def _section(root: Path, task: str, found: list[Variant], rows: list[TableRow]) -> dict[str, Any]:
+def _section(root: Path, task: str, found: list[VariantRuns], rows: list[TableRow]) -> dict[str, Any]:
     settings, headline = found[0].settings, found[0].headline
     changed, same = facts.setting_rows(found)
     runs = [(variant, run) for variant in found for run in variant.runs]
     levels = annealed(found)
     kept = columns(rows)
-    data = drawn(found, rows, levels[:MOST_LEVELS])
+    data = page_data(found, rows, levels[:MOST_LEVELS])
     swatches = [
         {"name": variant.short, "full": facts.full_name(variant, found), "style": _swatch(index)}
         for index, variant in enumerate(found)
@@ -141,7 +141,7 @@ def _counts(rows: Iterable[TableRow]) -> str:
     )
 
 
-def _every(variant: Variant, run: Run, root: Path) -> list[str]:
+def _every(variant: VariantRuns, run: Run, root: Path) -> list[str]:
     metric = run.headline
     updates = run.result.get("updates", run.rows[-1]["update"] if run.rows else 0)
     annealing = run.result.get("annealing") or {}
@@ -153,7 +153,7 @@ def _every(variant: Variant, run: Run, root: Path) -> list[str]:
 
 
 def _key(value: str | float) -> str:
-    """What the script sorts a cell by: empty goes last."""
+    """Return what the script sorts a cell by; an empty text sorts last."""
     return value if isinstance(value, str) else "" if math.isnan(value) else repr(float(value))
 
 

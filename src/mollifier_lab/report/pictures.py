@@ -1,4 +1,4 @@
-"""The curves and the levels as pictures, through Figure objects: no state of pyplot, no display."""
+"""Draw the curves and the levels as pictures, with Figure objects: no pyplot state, no display."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mollifier_lab.report import curves, formats
-from mollifier_lab.report.reading import Variant
-from mollifier_lab.texts import cut
+from mollifier_lab.report.reading import VariantRuns
+from mollifier_lab.shortening import shorten_middle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#777777")
 DASHES = ("-", "--", ":", "-.")
 MOST_LEVELS = 6  # variants of a task whose levels are drawn
-FEW = 8  # variants whose names stand beside the axes
-SEEDS = 4  # variants up to which each seed has a line of its own
+FEW = 8  # variants up to which names are next to the axes
+SEEDS = 4  # variants up to which each seed has its own line
 LONGEST = 60  # letters of a name
-DOTS = 130  # an inch
+DOTS = 130  # dots per inch
 CAPTION = (
     "thick: mean over seeds (geometric on a log scale); band: from the lowest to the highest seed; thin: each seed"
 )
 
 
-def annealed(found: Sequence[Variant]) -> list[Variant]:
-    """The variants that have levels to draw."""
+def annealed(found: Sequence[VariantRuns]) -> list[VariantRuns]:
+    """Return the variants that have levels to draw."""
     return [variant for variant in found if curves.levels(variant.averaged)[0]]
 
 
-def curves_png(tasks: dict[str, list[Variant]]) -> bytes:
+def curves_png(tasks: dict[str, list[VariantRuns]]) -> bytes:
     """Draw one row per task: the training loss and the task's metric, each as a mean with a band and a thin line per seed."""
     from matplotlib.figure import Figure
 
@@ -53,7 +53,7 @@ def curves_png(tasks: dict[str, list[Variant]]) -> bytes:
     return _png(figure)
 
 
-def losses_png(tasks: dict[str, list[Variant]]) -> bytes | None:
+def losses_png(tasks: dict[str, list[VariantRuns]]) -> bytes | None:
     """Draw one row per task with a measured validation loss: training and validation loss over epochs. Return None if there is none."""
     from matplotlib.figure import Figure
 
@@ -72,7 +72,7 @@ def losses_png(tasks: dict[str, list[Variant]]) -> bytes | None:
     return _png(figure)
 
 
-def levels_png(tasks: dict[str, list[Variant]]) -> bytes:
+def levels_png(tasks: dict[str, list[VariantRuns]]) -> bytes:
     """Draw one row per annealed variant: the level of each block, and the training loss next to it."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
@@ -92,7 +92,7 @@ def levels_png(tasks: dict[str, list[Variant]]) -> bytes:
         left.set_ylim(-0.03, 1.03)
         if len(blocks) > 1:
             left.legend(frameon=False, fontsize=8, loc="upper right")
-        _dress(left, f"{variant.task}, {cut(variant.short, 50)}: levels", "level")
+        _dress(left, f"{variant.task}, {shorten_middle(variant.short, 50)}: levels", "level")
         log = curves.log_scale([variant], "train_loss")
         mean = curves.band(variant.averaged, "train_loss", log)
         right.plot(mean.updates, mean.mean, color="#444444")
@@ -102,21 +102,21 @@ def levels_png(tasks: dict[str, list[Variant]]) -> bytes:
 
 
 def _end(block: int, blocks: int) -> str:
-    """Only the first and the last block are named: those between lie between."""
+    """Name only the first and the last block; the others are between them."""
     return {0: "block 1 (at the input)", blocks - 1: f"block {blocks} (at the output)"}.get(block, "_")
 
 
-def _height(found: Sequence[Variant]) -> float:
-    """Inches that a task's row needs: many names go below the axes."""
+def _height(found: Sequence[VariantRuns]) -> float:
+    """Return the height in inches of a task's row: many names go below the axes."""
     return 4.2 if len(found) <= FEW else 4.2 + 0.19 * math.ceil(len(found) / _across([each.short for each in found]))
 
 
 def _across(names: Sequence[str]) -> int:
-    """Columns of a legend below the axes."""
-    return max(1, min(6, 150 // (max(len(cut(name, LONGEST)) for name in names) + 8)))
+    """Return the number of columns of a legend below the axes."""
+    return max(1, min(6, 150 // (max(len(shorten_middle(name, LONGEST)) for name in names) + 8)))
 
 
-def _parts(figure: Figure, tasks: dict[str, list[Variant]]) -> list[SubFigure]:
+def _parts(figure: Figure, tasks: dict[str, list[VariantRuns]]) -> list[SubFigure]:
     parts = figure.subfigures(len(tasks), 1, squeeze=False, height_ratios=list(map(_height, tasks.values())))
     return [row[0] for row in parts]
 
@@ -132,8 +132,8 @@ def _scale(axis: Axes, log: bool) -> None:
         axis.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _curves(axis: Axes, found: Sequence[Variant], metric: str, epochs: bool = False) -> list[Line2D]:
-    """The lines of all variants, on the scale that their values ask for; each seed's only where there are few variants."""
+def _curves(axis: Axes, found: Sequence[VariantRuns], metric: str, epochs: bool = False) -> list[Line2D]:
+    """Draw the lines of all variants, on the scale that suits their values; lines of single seeds only if there are few variants."""
     log = curves.log_scale(found, metric)
     _scale(axis, log)
     units = [curves.epochs_per_update(each) if epochs else 1.0 for each in found]
@@ -143,8 +143,8 @@ def _curves(axis: Axes, found: Sequence[Variant], metric: str, epochs: bool = Fa
     ]
 
 
-def _curve(axis: Axes, variant: Variant, metric: str, index: int, unit: float, log: bool, seeds: bool) -> Line2D:
-    """The lines of a variant against updates, or against what `unit` of it an update is."""
+def _curve(axis: Axes, variant: VariantRuns, metric: str, index: int, unit: float, log: bool, seeds: bool) -> Line2D:
+    """Draw the lines of a variant against updates, or against another `unit` of an update."""
     colour, dash = style(index)
     for run in variant.runs if seeds or not variant.averaged else ():
         points = run.points(metric)
@@ -158,7 +158,7 @@ def _curve(axis: Axes, variant: Variant, metric: str, index: int, unit: float, l
 
 
 def style(index: int) -> tuple[str, str]:
-    """Colour and dash of a variant: the next dash when the colours are used up."""
+    """Return colour and dash of a variant: the next dash when the colours are used up."""
     return COLOURS[index % len(COLOURS)], DASHES[index // len(COLOURS) % len(DASHES)]
 
 
@@ -171,9 +171,9 @@ def _dress(axis: Axes, title: str, ylabel: str) -> None:
 
 
 def _legend(part: SubFigure, axis: Axes, handles: list[Line2D], names: list[str]) -> None:
-    """Beside the axes or, where there are many, below them."""
+    """Draw the legend next to the axes or, if there are many names, below them."""
     # matplotlib leaves out names that begin with an underscore, a thin space keeps them
-    shown = [cut(f"\u2009{name}" if name.startswith("_") else name, LONGEST) for name in names]
+    shown = [shorten_middle(f"\u2009{name}" if name.startswith("_") else name, LONGEST) for name in names]
     if len(names) <= FEW:
         wrapped = [textwrap.fill(name, 28) for name in shown]
         legend = axis.legend(handles, wrapped, frameon=False, fontsize=8.5, loc="upper left", bbox_to_anchor=(1.01, 1.0))  # fmt: skip
@@ -189,7 +189,7 @@ def _png(figure: Figure, dots: int = DOTS) -> bytes:
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message="Glyph"
-        )  # a letter that the font lacks is a box, no reason to say more
-        # without the version of matplotlib in it: the same runs give the same bytes
+        )  # a letter that the font lacks is drawn as a box; that needs no warning
+        # without the version of matplotlib, so that the same runs give the same bytes
         figure.savefig(data, format="png", dpi=dots, metadata={"Software": None})
     return data.getvalue()

@@ -1,4 +1,4 @@
-"""Runs as the report sees them: read once, grouped into variants, nothing left out in silence."""
+"""Read runs for the report, once, and group them into variants; nothing is left out silently."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TAIL = 8192  # bytes of a failure that are read, from its end
 
 
 def number(value: object) -> float:
-    """A number of a file as a float: NaN where there is none (null is how a run writes what is not finite).
+    """Return a number of a file as a float: NaN if there is none (a run writes null for what is not finite).
 
     >>> number(None), number("x"), number(2)
     (nan, nan, 2.0)
@@ -38,19 +38,19 @@ def number(value: object) -> float:
 
 @dataclass(frozen=True)
 class Run:
-    """What the files of one run say.
+    """The contents of the files of one run.
 
     Attributes:
-        folder: Where it is.
-        config: All that it depends on.
-        status: How far it is.
+        folder: The folder of the run.
+        config: Everything that it depends on.
+        status: The state of the run.
         rows: Its evaluations, in the order of their updates.
         seconds: Wall-clock by update.
-        result: The numbers at its end; empty before that.
-        environment: Versions and machine; empty if it has written none.
-        failure: The end of failure.txt, of a run that failed.
-        damage: What is wrong with its records; such a run is counted nowhere.
-        lost_times: What is wrong with its clock; its times are left out then.
+        result: The final numbers; empty before the end.
+        environment: Versions and machine; empty if it has not recorded them.
+        failure: The end of failure.txt, if the run failed.
+        damage: What is wrong with its records; such a run is not counted.
+        lost_times: What is wrong with its clock; its times are then left out.
     """
 
     folder: RunFolder
@@ -72,39 +72,39 @@ class Run:
 
     @property
     def reason(self) -> str:
-        """Why it failed, in a line: that of the traceback that names the error, or the last one."""
+        """Why it failed, in one line: the line of the traceback that names the error, or the last one."""
         lines = self.failure.splitlines() or ["failure.txt is empty"]
         named = [found[1] for line in lines if (found := ERROR.match(line))]
         return (named or lines)[-1].strip()
 
     @property
     def unfinished(self) -> str:
-        """That annealing had not ended when the run did; empty if it had."""
+        """A sentence that annealing had not ended when the run did; empty if it had."""
         return "" if self.status != "done" or self.diverged else show_unfinished(self.result.get("annealing"))
 
     @property
     def diverged(self) -> bool:
-        """Done, but its loss or its metric was not finite in the end."""
+        """Whether the run is done, but its loss or its metric was not finite at the end."""
         return self.status == "done" and math.isnan(self.final)
 
     @property
     def final(self) -> float:
-        """The table's metric at the end; NaN if the run diverged: an error can be finite where the network is not."""
+        """The table's metric at the end; NaN if the run diverged, since an error can be finite even if the network is not."""
         return math.nan if self.result.get("diverged") else self._metric("final")
 
     @property
     def best(self) -> float:
-        """The table's metric of the weights with the best value of the curve."""
+        """The table's metric for the weights with the best value of the curve."""
         return self._metric("best")
 
     @property
     def headline(self) -> str:
-        """The table's metric; of a trial, which never sees the test set, that of its curve."""
+        """The table's metric; for a trial, which never sees the test set, that of its curve."""
         return self.config.settings.curve if self.config.trial else self.config.settings.headline
 
     @property
     def counted(self) -> float:
-        """`final` as a mean counts it: a run that diverged has learnt nothing, and is worth as much as chance."""
+        """`final` as a mean counts it: a run that diverged has learnt nothing, and counts as chance."""
         return self.config.settings.chance if math.isnan(self.final) else self.final
 
     def _metric(self, which: str) -> float:
@@ -112,22 +112,22 @@ class Run:
         return number(found.get(self.headline)) if isinstance(found, dict) else math.nan
 
     def points(self, name: str) -> dict[int, float]:
-        """A column of the metrics, by update; NaN where the run wrote null."""
+        """Return a column of the metrics, by update; NaN where the run wrote null."""
         return {row["update"]: number(row[name]) for row in self.rows if name in row}
 
 
 @dataclass
-class Variant:
-    """Runs that differ in their seed alone.
+class VariantRuns:
+    """Runs that differ only in their seed.
 
     Attributes:
         task: The task.
-        name: As tables and plots show it; no two of a task have the same.
+        name: The name in tables and plots; unique within a task.
         method: The method's name.
-        settings: Those of all its runs.
+        settings: The settings of all its runs.
         runs: In the order of their seeds.
         tuned: The search that chose some of the settings, if there was one.
-        short: The name where there is little room; no two of a task have the same.
+        short: A short name where there is little room; unique within a task.
     """
 
     task: str
@@ -140,28 +140,28 @@ class Variant:
 
     @property
     def done(self) -> list[Run]:
-        """The runs that are done, and whose records are as they wrote them."""
+        """The runs that are done and not damaged."""
         return [run for run in self.runs if run.status == "done" and not run.damage]
 
     @property
     def headline(self) -> str:
-        """The table's metric, that of all its runs."""
+        """The table's metric, the same for all its runs."""
         return self.runs[0].headline
 
     @property
     def study(self) -> Path:
-        """The folder of the comparison, which has a folder for each variant with a folder for each seed."""
+        """The folder of the comparison, which contains a folder per variant with a folder per seed."""
         return self.runs[0].folder.path.parent.parent
 
     @property
     def averaged(self) -> list[Run]:
-        """The runs that a mean curve is taken over: done and not diverged; before there is one, all that have not failed."""
+        """The runs that a mean curve is computed over: done and not diverged; if there are none yet, all that have not failed."""
         good = [run for run in self.done if not run.diverged]
         return good or [run for run in self.runs if run.status == "started" and run.rows and not run.damage]
 
 
 def read(folders: Iterable[RunFolder]) -> tuple[list[Run], list[str]]:
-    """All runs that can be read, and a sentence for each that can not."""
+    """Return all runs that can be read, and one sentence per run that cannot."""
     runs: list[Run] = []
     problems: list[str] = []
     for folder in folders:
@@ -170,7 +170,7 @@ def read(folders: Iterable[RunFolder]) -> tuple[list[Run], list[str]]:
         except LabError as error:
             problems.append(str(error))
         except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-            problems.append(f"{folder.path}: its files can not be read ({error!r})")
+            problems.append(f"{folder.path}: its files cannot be read ({error!r})")
     return runs, problems
 
 
@@ -181,7 +181,7 @@ def _read(folder: RunFolder) -> Run:
     config = folder.config()
 
     def attempt(name: str, read: Callable[[], Any], otherwise: Any) -> Any:
-        """What cannot be read is damage: the run is shown, by name, and counted nowhere."""
+        """Record files that cannot be read as damage: the run is shown by name, and not counted."""
         try:
             return read()
         except (LabError, OSError) as error:
@@ -192,7 +192,7 @@ def _read(folder: RunFolder) -> Run:
 
     clock = [] if "clock.jsonl" in damaged else attempt("clock.jsonl", lambda: folder.rows("clock.jsonl"), [])
     seconds = {row["update"]: number(row.get("seconds")) for row in clock}
-    # an update that was evaluated twice (a run resumed without its last rows) counts as it was last
+    # an update that was evaluated twice (a run resumed without its last rows) counts with the last evaluation
     rows = {row["update"]: row for row in attempt("metrics.jsonl", folder.rows, [])}
     result = attempt("result.json", lambda: folder.json("result.json"), {})
     environment = attempt("environment.json", lambda: folder.json("environment.json"), {})
@@ -210,16 +210,17 @@ def _tail(folder: RunFolder) -> str:
         return file.read().decode(errors="replace").strip()
 
 
-def variants(given: Iterable[Run]) -> tuple[list[Variant], list[str]]:
-    """Runs grouped by task, label, method, settings and what else their numbers depend on, in the order of the tasks and methods; and what was left out.
+def variants(given: Iterable[Run]) -> tuple[list[VariantRuns], list[str]]:
+    """Group runs by task, label, method, settings and what else their numbers depend on, in the order of the tasks and methods. Also return
+    what was left out.
 
-    Of two runs with the same seed one says nothing that the other does not: the one that is further is kept.
+    Of two runs with the same seed, only the one with more updates is kept: the other contains nothing new.
     """
     groups: dict[tuple[Any, ...], list[Run]] = defaultdict(list)
     for run in given:
         config = run.config
         groups[config.task, list(METHODS).index(config.method), config.title, (config.trial, *dataclasses.astuple(config.settings))].append(run)  # fmt: skip
-    found: list[Variant] = []
+    found: list[VariantRuns] = []
     notes: list[str] = []
     order = list(TASKS)
     keys = sorted(groups, key=lambda key: (order.index(key[0]), *key[1:3], repr(key[3])))
@@ -231,7 +232,7 @@ def variants(given: Iterable[Run]) -> tuple[list[Variant], list[str]]:
         except LabError as error:
             tuned = None
             notes.append(str(error))
-        found.append(Variant(config.task, config.title, config.method, config.settings, runs, tuned))
+        found.append(VariantRuns(config.task, config.title, config.method, config.settings, runs, tuned))
     found.sort(key=lambda each: (order.index(each.task), *_rank(each)))
     for task in TASKS:
         of_task = [variant for variant in found if variant.task == task]
@@ -243,8 +244,8 @@ def variants(given: Iterable[Run]) -> tuple[list[Variant], list[str]]:
     return found, [*notes, *trust.mixed(found)]
 
 
-def _rank(variant: Variant) -> tuple[bool, float]:
-    """Trials of a search by what came out, the best first; all else stays in its order, before them."""
+def _rank(variant: VariantRuns) -> tuple[bool, float]:
+    """Sort trials of a search by their results, the best first, after everything else, which keeps its order."""
     if not variant.runs[0].config.trial:
         return False, 0.0
     return True, min((run.counted for run in variant.done), default=math.inf)
@@ -260,14 +261,14 @@ def _by_seed(runs: list[Run], notes: list[str]) -> list[Run]:
         first = kept.setdefault(run.config.seed, run)
         if first is not run:
             notes.append(
-                f"{run.folder.path}: left out, it is the same run as {first.folder.path} ({run.config.title}, seed {run.config.seed})"
+                f"{run.folder.path}: left out, because it is the same run as {first.folder.path} ({run.config.title}, seed {run.config.seed})"
             )
     return list(kept.values())
 
 
-def _tell_apart(found: list[Variant]) -> None:
-    """Variants of the same name get the settings that differ between them into it."""
-    names: dict[str, list[Variant]] = defaultdict(list)
+def _tell_apart(found: list[VariantRuns]) -> None:
+    """Add the settings that differ to the names of variants with the same name."""
+    names: dict[str, list[VariantRuns]] = defaultdict(list)
     for variant in found:
         names[variant.name].append(variant)
     for same in names.values():
@@ -281,13 +282,13 @@ def _tell_apart(found: list[Variant]) -> None:
 
 
 def differing(settings: list[Settings]) -> list[str]:
-    """The names of the settings that are not the same everywhere."""
+    """Return the names of the settings that are not the same everywhere."""
     names = [each.name for each in dataclasses.fields(settings[0])]
     return [name for name in names if len({getattr(each, name) for each in settings}) > 1]
 
 
 def show(value: object) -> str:
-    """A setting as a person writes it.
+    """Format a setting as a person writes it.
 
     >>> show(1.0), show(0.1), show("sgd")
     ('1', '0.1', 'sgd')

@@ -21,7 +21,7 @@ from mollifier_lab.report.formats import (
     show_metric,
     show_seconds,
 )
-from mollifier_lab.report.reading import Run, Variant, number, read, variants
+from mollifier_lab.report.reading import Run, VariantRuns, number, read, variants
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings.reported import in_paper, reported
 
@@ -35,36 +35,36 @@ SINGLE = "n=1: no interval"
 
 @dataclass(frozen=True)
 class TableRow:
-    """What the table says of one variant.
+    """What the table says about one variant.
 
     Attributes:
         task: The task.
         variant: The variant's name.
         method: The method's name.
-        metric: What `final`, `best` and `paper` measure; the lower, the better.
-        done: Seeds that are done, the diverged ones included.
-        diverged: Those of them whose loss or metric was not finite in the end; each counts as `chance`.
-        chance: The metric of a network that knows nothing.
-        failed: Seeds that ended with an error.
-        running: Seeds that have started and are neither done nor failed.
-        damaged: Seeds whose records are not as they wrote them; they are counted nowhere else.
-        unannealed: Seeds among `done` that did not diverge, and whose annealing had not ended.
-        levels: The lowest and the highest level that these had.
-        reasons: Why seeds failed, each reason once.
-        short: The variant's name where there is little room.
-        final: At the end of the run.
-        best: Of the weights with the best value of the curve.
-        curve: What `target` is a value of.
+        metric: What `final`, `best` and `paper` measure; lower is better.
+        done: The number of seeds that are done, including diverged ones.
+        diverged: The number of these whose loss or metric was not finite at the end; each counts as `chance`.
+        chance: The metric of a network that guesses.
+        failed: The number of seeds that ended with an error.
+        running: The number of seeds that have started and are neither done nor failed.
+        damaged: The number of seeds whose records are damaged; they are not counted anywhere else.
+        unannealed: The number of seeds in `done` that did not diverge, but whose annealing had not ended.
+        levels: The lowest and the highest level of these seeds.
+        reasons: Why seeds failed, without repetition.
+        short: A short name where there is little room.
+        final: The metric at the end of the run.
+        best: The metric for the weights with the best value of the curve.
+        curve: The metric of `target`.
         target: The value to reach.
-        reached: Seeds among `done` that reached it.
-        updates_to_target: Median over `done`; infinite if less than half of them reached it, NaN if none is done.
+        reached: The number of seeds in `done` that reached it.
+        updates_to_target: The median over `done`; infinite if less than half of them reached it, NaN if none is done.
         seconds: Mean wall-clock time of the runs that did not diverge.
         updates_per_second: Mean over the same runs.
-        paper: What the paper reports for the method in a setting of this size, or None.
-        paper_note: How the paper's number differs from `final`; or that there is one, of the full size alone.
-        baseline: The variant that differences are taken to: of those that anneal nothing, the one with the best mean; empty without one.
+        paper: The paper's number for the method in a setting of this size, or None.
+        paper_note: How the paper's number differs from `final`; or that there is a number only for the full size.
+        baseline: The variant with which the others are compared: the best mean among those that anneal nothing; empty if there is none.
         difference: `final` minus the baseline's, seed by seed; None for the baseline itself, or without one.
-        tuned: What a search has chosen, and on how many trials; empty: nothing.
+        tuned: What a search has chosen, and on how many trials; empty if nothing.
     """
 
     task: str
@@ -97,7 +97,7 @@ class TableRow:
 
     @property
     def seeds(self) -> str:
-        """The runs by how they ended."""
+        """Count the runs by how they ended."""
         counts = (("failed", self.failed), ("unfinished", self.running), ("damaged", self.damaged))
         ends = [f"{self.diverged} diverged"] if self.diverged else []
         ends += [f"{self.unannealed} before annealing had ended: {self.levels}"] if self.unannealed else []
@@ -106,14 +106,14 @@ class TableRow:
 
     @property
     def interval(self) -> str:
-        """The interval of `final`, or why there is none."""
+        """Format the interval of `final`, or say why there is none."""
         if self.final.n < 2 or self.diverged == self.done:
             return NONE if self.diverged == self.done else SINGLE
         return show_interval(self.metric, self.final.low, self.final.high)
 
     @property
     def to_target(self) -> str:
-        """Updates to the target, and how many got there."""
+        """Format the updates to the target, and how many seeds reached it."""
         if not self.done:
             return NONE
         median = f"{show_count(self.updates_to_target)}; " if math.isfinite(self.updates_to_target) else ""
@@ -121,7 +121,7 @@ class TableRow:
 
     @property
     def average(self) -> str:
-        """The mean of `final`, and how many of the runs in it diverged."""
+        """Format the mean of `final`, and how many of its runs diverged."""
         if not self.done:
             return NONE
         if self.diverged == self.done:
@@ -135,7 +135,7 @@ class TableRow:
 
     @property
     def against(self) -> str:
-        """The difference to the baseline, with its interval."""
+        """Format the difference to the baseline, with its interval."""
         if self.difference is None:
             return "the baseline" if self.baseline == self.variant else NONE
         found = self.difference
@@ -146,13 +146,13 @@ class TableRow:
 
     @property
     def reported(self) -> str:
-        """The paper's number with what must be said about it."""
+        """Format the paper's number with the necessary remark."""
         if self.paper is None:
             return self.paper_note or NONE
         return show_metric(self.metric, self.paper) + (f" ({self.paper_note})" if self.paper_note else "")
 
     def cells(self) -> tuple[str, ...]:
-        """As text, under `HEADINGS`."""
+        """Return the cells as text, under `HEADINGS`."""
         rate = NONE if math.isnan(self.updates_per_second) else f"{self.updates_per_second:,.3g}"
         if self.updates_per_second >= 1000:
             rate = show_count(self.updates_per_second)
@@ -162,7 +162,7 @@ class TableRow:
         )  # fmt: skip
 
     def keys(self) -> tuple[str | float, ...]:
-        """What each cell is sorted by; NaN goes last."""
+        """Return what each cell is sorted by; NaN sorts last."""
         paper = math.nan if self.paper is None else self.paper
         difference = (
             0.0 if self.baseline == self.variant else math.nan if self.difference is None else self.difference.mean
@@ -174,7 +174,7 @@ class TableRow:
 
 
 def columns(rows: Sequence[TableRow]) -> list[int]:
-    """Which of `HEADINGS` say something of at least one of the rows; the variant always."""
+    """Return which of `HEADINGS` have a value in at least one row; the variant always does."""
     cells = list(zip(*(row.cells() for row in rows), strict=True))
     return [place for place, each in enumerate(cells) if place == 0 or set(each) - {NONE, NOT_FULL, SINGLE}]
 
@@ -196,31 +196,31 @@ def table(runs: Iterable[RunFolder]) -> list[TableRow]:
     return summarise(groups)
 
 
-def summarise(found: Sequence[Variant]) -> list[TableRow]:
-    """A row for each variant. Differences are taken within a study: to the best of its variants that anneal nothing."""
-    groups: dict[tuple[str, Path], list[Variant]] = defaultdict(list)
+def summarise(found: Sequence[VariantRuns]) -> list[TableRow]:
+    """Return one row per variant. Differences are computed within a study, to the best of its variants that anneal nothing."""
+    groups: dict[tuple[str, Path], list[VariantRuns]] = defaultdict(list)
     for variant in found:
         groups[variant.task, variant.study].append(variant)
     best = {key: _baseline(group) for key, group in groups.items()}
     return [_row(variant, best[variant.task, variant.study]) for variant in found]
 
 
-def _baseline(found: Sequence[Variant]) -> Variant | None:
+def _baseline(found: Sequence[VariantRuns]) -> VariantRuns | None:
     plain = [variant for variant in found if not METHODS[variant.method].annealed and variant.done]
     return min(plain, key=lambda variant: statistics.fmean(_finals(variant).values()), default=None)
 
 
-def _finals(variant: Variant) -> dict[int, float]:
+def _finals(variant: VariantRuns) -> dict[int, float]:
     return {run.config.seed: run.counted for run in variant.done}
 
 
-def _row(variant: Variant, baseline: Variant | None) -> TableRow:
+def _row(variant: VariantRuns, baseline: VariantRuns | None) -> TableRow:
     done, settings = variant.done, variant.settings
     reached = [first_at(run, settings.curve, settings.target) for run in done]
     status = [run.status for run in variant.runs if not run.damage]
     unannealed = [run for run in done if run.unfinished]
     whole = [run for run in done if not run.diverged] or done
-    # a variant with settings of its own is a control of ours, not what the paper reports
+    # a variant with settings of its own is a control of ours, not a method that the paper reports
     own = variant.name == METHODS[variant.method].title and variant.headline == settings.headline
     numbers = reported(settings, variant.method) if own else None
     elsewhere = NOT_FULL if own and variant.method in in_paper(type(settings)) else ""
@@ -256,7 +256,7 @@ def _row(variant: Variant, baseline: Variant | None) -> TableRow:
 
 
 def first_at(run: Run, metric: str, target: float) -> float:
-    """The first update with a value at or below the target; infinite if there is none."""
+    """Return the first update with a value at or below the target; infinite if there is none."""
     return next((update for update, value in run.points(metric).items() if value <= target), math.inf)
 
 

@@ -1,4 +1,4 @@
-"""The numbers as CSV, in full precision: an empty cell is a value that is not there or not finite."""
+"""Write the numbers as CSV, in full precision. An empty cell is a value that does not exist or is not finite."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mollifier_lab.report.facts import place
-from mollifier_lab.report.reading import Variant
+from mollifier_lab.report.reading import VariantRuns
 from mollifier_lab.report.summary import TableRow
 
 _FIRST = ("task", "variant", "method", "seed", "status", "folder", "update", "epoch", "seconds")
 
 
 def table_csv(rows: Iterable[TableRow]) -> str:
-    """A line a variant."""
+    """Write one line per variant."""
     lines: list[dict[str, object]] = [
         {
             "task": row.task, "variant": row.variant, "method": row.method, "metric": row.metric,
@@ -36,14 +36,14 @@ def table_csv(rows: Iterable[TableRow]) -> str:
     return _write(list(lines[0]) if lines else [], lines)
 
 
-def curves_csv(found: Sequence[Variant], root: Path) -> str:
-    """A line an evaluation, of every run that could be read."""
+def curves_csv(found: Sequence[VariantRuns], root: Path) -> str:
+    """Write one line per evaluation, for every run that could be read."""
     lines: list[dict[str, object]] = []
     for variant in found:
         for run in variant.runs:
             first = {"task": variant.task, "variant": variant.name, "method": variant.method, "seed": run.config.seed}
             status = "damaged" if run.damage else run.status
-            if not run.rows:  # failed while it was being built: no evaluation, and still a run
+            if not run.rows:  # failed while it was being built: a run without an evaluation
                 lines.append({**first, "status": status, "folder": place(run, root)})
             for row in run.rows:
                 flat = {name: value for name, value in row.items() if name != "levels"}
@@ -54,7 +54,7 @@ def curves_csv(found: Sequence[Variant], root: Path) -> str:
 
 
 def _columns(lines: Iterable[dict[str, object]]) -> list[str]:
-    """The metrics, and after them the levels in the order of the blocks."""
+    """Return the metrics, followed by the levels in the order of the blocks."""
     names = dict.fromkeys(name for line in lines for name in line if name not in _FIRST)
     levels = [name for name in names if name.startswith("level_")]
     return [*(name for name in names if name not in levels), *sorted(levels, key=lambda name: (len(name), name))]

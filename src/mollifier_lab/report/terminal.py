@@ -9,13 +9,13 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from mollifier_lab.report.fitting import Fitting
 from mollifier_lab.report.formats import show_metric, title
+from mollifier_lab.report.splitting_table import SplittingTable
 from mollifier_lab.report.summary import HEADINGS, TableRow, columns
 
 
 def terminal_tables(rows: Sequence[TableRow]) -> list[Table]:
-    """One table a task, for `rich.print`.
+    """Return one table per task, for `rich.print`.
 
     >>> terminal_tables([])
     []
@@ -31,14 +31,14 @@ def _table(task: str, rows: list[TableRow]) -> Table:
     several = any(row.final.n > 1 for row in rows)
     what = "mean {} over seeds, with a 95 % interval by Student's t" if several else "{}, one seed each: no intervals"
     caption = f"{what.format(title(first.metric))}{baseline}; {target}"
-    shown = Fitting(
+    shown = SplittingTable(
         title=f"{task}: {title(first.metric)}", caption=Text(caption), box=SIMPLE_HEAD, title_justify="left"
     )
-    # a terminal is narrow: none that says nothing, and no speed, which the page and table.csv have
+    # a terminal is narrow: leave out empty columns and the speed, which the page and table.csv have
     kept = [place for place in columns(rows) if HEADINGS[place] != "updates/s"]
     for place in kept:
         left = HEADINGS[place] in ("variant", "seeds")
         shown.add_column(HEADINGS[place], justify="left" if left else "right", overflow="ellipsis")
     for row in rows:
-        shown.add_row(*(Text(row.cells()[place]) for place in kept))  # Text: a label is no markup
+        shown.add_row(*(Text(row.cells()[place]) for place in kept))  # Text: a label must not be read as markup
     return shown

@@ -1,4 +1,6 @@
-"""Decide which runs can be trusted and which belong together: contradictions in records, and what numbers depend on apart from the config."""
+"""Decide which runs can be trusted and which belong together: look for contradictions in records, and compare what numbers depend on apart
+from the config.
+"""
 
 from __future__ import annotations
 
@@ -13,26 +15,26 @@ from mollifier_lab.json_files import parse, read_text
 from mollifier_lab.runs import ESSENTIAL, INCIDENTAL, Row, RunFolder
 
 if TYPE_CHECKING:
-    from mollifier_lab.report.reading import Run, Variant
+    from mollifier_lab.report.reading import Run, VariantRuns
 
 
 def contradictions(run: Run) -> dict[str, str]:
-    """Find what the records of a run that is done say against each other: also those of runs without a seal."""
+    """Find contradictions between the records of a run that is done, including runs without a seal."""
     final, updates = run.result.get("final"), run.result.get("updates")
     if not isinstance(final, dict) or (run.config.settings.headline not in final and not run.config.trial):
         return {"result.json": "it has no final metrics"}
     last = run.rows[-1]["update"] if run.rows else 0
     if isinstance(updates, int) and last != updates:
-        return {"metrics.jsonl": f"its last row is of update {last:,}, the run ended at {updates:,}"}
+        return {"metrics.jsonl": f"its last row is for update {last:,}, but the run ended at {updates:,}"}
     return {}
 
 
 def remarks(runs: Iterable[Run]) -> list[str]:
-    """Say of each run what is damaged, and whether it was gone on with under other conditions."""
+    """Say for each run what is damaged, and whether it was resumed under other conditions."""
     found = []
     for run in runs:
         if run.damage:
-            found.append(f"{run.folder.path}: {run.damage}; it is counted nowhere")
+            found.append(f"{run.folder.path}: {run.damage}; it is not counted")
         if run.lost_times:
             found.append(f"{run.folder.path}: damaged: clock.jsonl ({run.lost_times}); its times are left out")
         if differs := list(dict.fromkeys(each for line in _resumptions(run.folder) for each in line)):
@@ -41,9 +43,9 @@ def remarks(runs: Iterable[Run]) -> list[str]:
 
 
 def split(runs: Sequence[Run]) -> list[list[Run]]:
-    """Part runs of one setting whose numbers depend on different things.
+    """Separate runs of one setting whose numbers depend on different things.
 
-    Runs of the version before did not write what that was; they stay with the others as long as these agree.
+    Runs of the previous version did not record these; they stay with the others as long as those agree.
     """
     if len({_essence(run.identity) for run in runs if run.identity}) < 2:
         return [list(runs)]
@@ -53,8 +55,8 @@ def split(runs: Sequence[Run]) -> list[list[Run]]:
     return [groups[key] for key in sorted(groups)]
 
 
-def mark(found: Sequence[Variant]) -> None:
-    """Put into the names of a task's variants what their numbers depend on, where that is not the same for all; and other data always."""
+def mark(found: Sequence[VariantRuns]) -> None:
+    """Add what the numbers depend on to the names of a task's variants, if it is not the same for all; other data is always added."""
     known = [variant.runs[0].identity for variant in found]
     names = [name for name in ESSENTIAL if len({_show(name, each) for each in known if each.get(name) is not None}) > 1]
     twice = [variant.name for variant in found]
@@ -65,8 +67,8 @@ def mark(found: Sequence[Variant]) -> None:
         variant.name = ", ".join([variant.name, *marks])
 
 
-def mixed(found: Iterable[Variant]) -> list[str]:
-    """Say which means are over runs that differ in what changes no more than the last digits."""
+def mixed(found: Iterable[VariantRuns]) -> list[str]:
+    """Say which means are over runs that differ in something that changes only the last digits."""
     notes = []
     for variant in found:
         for name in INCIDENTAL:
@@ -88,7 +90,7 @@ def _show(name: str, facts: Row) -> str:
 
 
 def _resumptions(folder: RunFolder) -> list[list[str]]:
-    """What differed at each resumption; a log that can not be read is no reason to leave out the run."""
+    """Return what differed at each resumption. A log that cannot be read is no reason to leave the run out."""
     try:
         path = folder.path / "resumptions.jsonl"
         lines = [parse(line, str(path)) for line in read_text(path, limit=None).splitlines()]
@@ -96,4 +98,4 @@ def _resumptions(folder: RunFolder) -> list[list[str]]:
     except FileNotFoundError:
         return []
     except (LabError, ValueError, KeyError, TypeError, OSError) as error:
-        return [[f"resumptions.jsonl can not be read: {error!r:.200}"]]
+        return [[f"resumptions.jsonl cannot be read: {error!r:.200}"]]

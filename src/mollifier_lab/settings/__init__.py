@@ -1,4 +1,4 @@
-"""What can be chosen, and the facts about each task. No torch here: `mollifier --help` and `mollifier tasks` are instant.
+"""The settings of every task, and facts about it. No torch here: `mollifier --help` and `mollifier tasks` are instant.
 
 >>> config = RunConfig.make("parity", "mollified", seed=1, preset="quick", lr=0.5)
 >>> config.settings.lr, config.settings.updates
@@ -41,7 +41,7 @@ TASKS: dict[str, type[Settings]] = {
     "adding": Adding,
 }
 FORMAT = 1
-SEEDS = 2**32  # what all random generators that a run uses can take
+SEEDS = 2**32  # what all random generators of a run can take
 KINDS = {
     "task": (str, "a text"),
     "method": (str, "a text"),
@@ -53,7 +53,7 @@ KINDS = {
 
 
 def settings_for(task: str, preset: str = "paper", **changes: Any) -> Settings:
-    """The settings of a task: its defaults, the preset's, and then the changes.
+    """Return the settings of a task: its defaults, then the preset's, then the changes.
 
     Raises:
         LabError: If there is no such task, preset or setting, or a value is out of range.
@@ -71,7 +71,7 @@ def settings_for(task: str, preset: str = "paper", **changes: Any) -> Settings:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What is asked of a run. Equal configs give equal runs where the rest is equal, too: see `mollifier_lab.identity`."""
+    """What a run is asked to do. Equal configs give equal runs if everything else is equal as well: see `mollifier_lab.identity`."""
 
     task: str
     method: str
@@ -80,11 +80,11 @@ class RunConfig:
     preset: str = "paper"
     label: str = ""
     trial: bool = False
-    """Of a search: the test set is never looked at."""
+    """Whether it is a trial of a search, which never looks at the test set."""
     other_data: bool = False
-    """May the data be other files than the published ones? What they were is in environment.json."""
+    """Whether the data may be other files than the published ones. environment.json records which they were."""
     imports: tuple[Import, ...] = dataclasses.field(default_factory=code.recorded)
-    """Code of the user's own that the run was made with, see `mollifier_lab.imports`."""
+    """The user's own code that the run was made with, see `mollifier_lab.imports`."""
 
     def __post_init__(self) -> None:
         refuse_idle(method_for(self.method, self.task), self.settings)
@@ -92,18 +92,18 @@ class RunConfig:
             raise LabError(f"seed={self.seed}: expected a whole number from 0 to {SEEDS - 1}")
         for name in ("label", "preset"):
             if any("\ud800" <= letter <= "\udfff" for letter in getattr(self, name)):
-                raise LabError(f"{name}={getattr(self, name)!r}: expected text; it has bytes that are no UTF-8")
+                raise LabError(f"{name}={getattr(self, name)!r}: expected text; it contains bytes that are not UTF-8")
 
     @classmethod
     def make(
         cls, task: str, method: str, seed: int = 0, preset: str = "paper", label: str = "", **changes: Any
     ) -> RunConfig:
-        """A config from a preset and changes to it."""
+        """Make a config from a preset and changes to it."""
         return cls(task, method, seed, settings_for(task, preset, **changes), preset, label)
 
     @property
     def title(self) -> str:
-        """As tables and plots name it: the label, or the method's title."""
+        """The name in tables and plots: the label, or the method's title."""
         return self.label or self.spec.title
 
     @property
@@ -112,19 +112,19 @@ class RunConfig:
         return method_for(self.method, self.task)
 
     def to_json(self) -> str:
-        """As a file: readable, and read back by `from_json`."""
+        """Return the config as text for a file, which `from_json` reads back."""
         facts = dataclasses.asdict(self)
-        for name in ("trial", "other_data", "imports"):  # as files were before there were these
+        for name in ("trial", "other_data", "imports"):  # files from before there were these
             if not facts[name]:
                 del facts[name]
         return json.dumps({"format": FORMAT, **facts}, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str, *, trusted: bool = False) -> RunConfig:
-        """Read what `to_json` wrote; load the code that it names, if it was loaded before by this user, or is trusted.
+        """Read what `to_json` wrote, and load the code that it names, if this user has loaded it before or it is trusted.
 
         Raises:
-            LabError: If it is no config, or one that this version does not know, or its code can not be loaded.
+            LabError: If it is not a config, or one that this version does not know, or its code cannot be loaded.
         """
         found = parse(text, "this is not the config of a run")
         if not isinstance(found, dict):
@@ -160,7 +160,7 @@ def _imports(found: object) -> tuple[Import, ...]:
 
 
 def check_types(task: type[Settings], settings: Mapping[str, Any]) -> None:
-    """Refuse settings of a file whose values are of another type than the task's.
+    """Refuse settings of a file whose values do not have the type that the task declares.
 
     >>> try:
     ...     check_types(Parity, {"bits": True})
@@ -169,7 +169,7 @@ def check_types(task: type[Settings], settings: Mapping[str, Any]) -> None:
     bits=True: expected a whole number
 
     Raises:
-        LabError: With the first of them.
+        LabError: If there is such a setting; the message names the first.
     """
     hints = get_type_hints(task)
     for name, value in settings.items():

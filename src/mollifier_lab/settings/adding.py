@@ -1,4 +1,4 @@
-"""The adding problem (Hochreiter and Schmidhuber 1997): memory over long times; ours, the paper does not have it."""
+"""The adding problem (Hochreiter and Schmidhuber 1997): memory over long times. The paper does not have it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Adding(RecurrentSettings, curve="valid_loss", headline="test_loss", target
     steps: int = 100
     """Length of a sequence."""
     cell: Literal["rnn", "gru", "lstm"] = "rnn"
-    """A tanh RNN, a GRU or an LSTM, as torch has them."""
+    """A tanh RNN, or torch's GRU or LSTM."""
     width: int = 100
     """Units."""
     init: Literal["torch", "orthogonal"] = "torch"
-    """Of the recurrent weights: torch's own, or an orthogonal matrix for each gate."""
+    """Initial recurrent weights: torch's default, or an orthogonal matrix for each gate."""
     gates: Literal["hard-sigmoid", "sigmoid"] = "sigmoid"
     optimizer: Optimizer = "adam"
     lr: float = 1e-3

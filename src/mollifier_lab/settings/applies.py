@@ -1,4 +1,4 @@
-"""Which settings mean something to a method: one that is set and would do nothing is an error, not a surprise."""
+"""Which settings a method uses: setting one that would have no effect is an error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mollifier_lab.methods import Method
 from mollifier_lab.settings.base import Settings
 from mollifier_lab.settings.recurrent import RecurrentSettings
 
-# setting: what a method must have for it; k, c, horizon and the like are not here, since presets set them for all methods
+# setting: what a method must have to use it; k, c, horizon and the like are not listed, since presets set them for all methods
 NEEDS = {
     "v": "an annealer",
     "then": "an annealer",
@@ -25,7 +25,7 @@ NEEDS = {
 
 
 def refuse_idle(method: Method, settings: Settings) -> None:
-    """Refuse settings that differ from their defaults and that the method has no use for.
+    """Refuse settings that differ from their defaults and that the method does not use.
 
     >>> from mollifier_lab.methods import METHODS
     >>> from mollifier_lab.settings import settings_for
@@ -36,7 +36,7 @@ def refuse_idle(method: Method, settings: Settings) -> None:
     push='odds' would do nothing: method 'plain' has no noisy activations
 
     Raises:
-        LabError: With all of them.
+        LabError: If there are such settings; the message names all of them.
     """
     recurrent = isinstance(settings, RecurrentSettings)
     has = {
@@ -51,6 +51,6 @@ def refuse_idle(method: Method, settings: Settings) -> None:
         if each.name in NEEDS and not has[NEEDS[each.name]] and getattr(settings, each.name) != each.default
     ]
     if idle:
-        raise LabError(f"{'; '.join(idle)}. Leave it out, or give it to one method of several: mollified:setting=value")
+        raise LabError(f"{'; '.join(idle)}. Leave it out, or set it for one method only: mollified:setting=value")
     if not settings.copy and not method.has("activations", recurrent) and not method.has("gates", recurrent):
-        raise LabError(f"copy=False leaves nothing of method {method.name!r}, which has the copy alone")
+        raise LabError(f"copy=False leaves nothing of method {method.name!r}, which has only the copy")

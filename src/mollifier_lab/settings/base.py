@@ -1,4 +1,4 @@
-"""What every task can be told: one flat dataclass, so that a flag, a search and a file say the same name. No torch here."""
+"""Settings that every task has: one flat dataclass, so that a flag, a search and a file use the same names. No torch here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Push = Literal["paper", "odds"]
 Projection = Literal["auto", "learned", "fixed", "always"]
 Range = tuple[float, float, Literal["log", "linear"]]
 
-# Drawn for every method that has the knob, whatever the task; the ranges are wide on purpose.
+# Drawn for every method that has the knob, on every task; the ranges are wide on purpose.
 KNOBS: dict[str, Range] = {
     "k": (1.0, 1000.0, "log"),
     "c": (1.0, 100.0, "log"),
@@ -27,11 +27,11 @@ KNOBS: dict[str, Range] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How a network is trained; a task adds its own.
+    """How a network is trained; each task adds its own settings.
 
-    Every class variable is a fact about the task: the metric of its curve and of its table (all of them: the lower, the better), the target
-    of 'updates to reach', the table's value of a network that knows nothing (a diverged run counts as that), what the paper reports, its
-    presets, and what a search draws (of the methods' own knobs, where `KNOBS` does not fit the task). The first four can be given in the
+    Every class variable is a fact about the task: the metric of its curve and of its table (lower is always better), the target for
+    'updates to target', the table's value for a network that guesses (a diverged run counts as this), what the paper reports, its
+    presets, and what a search draws (including methods' knobs for which `KNOBS` does not fit the task). The first four can be given in the
     class statement, and the first line of the docstring is the summary:
 
     >>> @dataclass(frozen=True, kw_only=True)
@@ -56,62 +56,62 @@ class Settings:
     lr: float = 0.1
     """Learning rate."""
     momentum: float = 0.9
-    """Of SGD and RMSProp."""
+    """Momentum of SGD and RMSProp."""
     weight_decay: float = 0.0
-    """Of the optimiser; it leaves alone what mollification adds: the a of activations, and projections."""
+    """Weight decay of the optimiser; it does not apply to what mollification adds: the a of activations, and projections."""
     clip: float = 0.0
-    """Gradients are scaled to at most this norm; 0: never."""
+    """Gradients are scaled down to at most this norm; 0: never."""
     batch: int = 128
-    """Samples an update, over all devices."""
+    """Samples per update, over all devices."""
     epochs: float = 0.0
-    """Passes over the training set; used if no updates are given."""
+    """Passes over the training set; used only if updates is 0."""
     updates: int = 0
-    """Updates in all; 0: as many as the epochs need."""
+    """Number of updates; 0: as many as the epochs need."""
     evaluate_every: int = 0
-    """Updates between two evaluations; 0: once an epoch."""
+    """Updates between two evaluations; 0: one evaluation per epoch."""
     save_every: int = 0
     """Updates between two checkpoints; 0: at each evaluation."""
     gain: float = 1.0
     """Factor on the initial weights (Glorot)."""
     converged: float = 0.0
-    """The run ends once the metric of its curve is at or below this and annealing is over; 0: never before its time."""
+    """The run ends early once the metric of its curve is at or below this and annealing has ended; 0: never."""
     flush_denormal: bool = True
-    """Take numbers too small for full precision as 0, on CPUs: plain deep networks make many, and they are slow."""
+    """Treat numbers too small for full precision as 0, on CPUs: deep plain networks produce many, and they are slow."""
 
     schedule: Schedule = "exponential"
-    """How the levels are annealed; front and adaptive are ours, and not the paper's."""
+    """Schedule of the levels; front and adaptive are ours, not the paper's."""
     k: float = 100.0
-    """Constant of the exponential schedule: the larger, the slower."""
+    """Constant of the exponential schedule: a larger k anneals more slowly."""
     horizon: float = 0.0
-    """Updates after which annealing is to end; 0: k decides, or the loss does with adaptive (the other schedules need it)."""
+    """Updates after which annealing ends; 0: k decides, or the loss with adaptive (the other schedules need a horizon)."""
     front_width: float = 6.0
-    """Of the schedules front and adaptive: how many windows a layer takes to become plain; the next one begins a window later."""
+    """For the schedules front and adaptive: the number of windows that a layer takes to become plain; the next layer begins one window later."""
     v: Literal["train", "valid", "one"] = "train"
-    """Whose moving average drives annealing: the training loss, the validation loss as last evaluated, or 1 throughout. Only for annealed methods."""
+    """The quantity whose moving average drives annealing: the training loss, the validation loss at the last evaluation, or the constant 1. Only for annealed methods."""
     loss_average: float = 0.99
-    """Decay of that average, an update; 0 fixes v to 1. With adaptive, 0.99 stands for its own 0.95."""
+    """Decay of that average per update; 0 fixes v to 1. With adaptive, the default 0.99 means its own default, 0.95."""
     stop_at: float = -1.0
-    """Annealing ends when the levels sum to this; negative: 0.05 a block; 0: never."""
+    """Annealing ends when the sum of the levels falls to this; negative: 0.05 per block; 0: never."""
     then: Literal["plain", "hold"] = "plain"
-    """What happens when annealing ends: all levels go to 0, or stay as they are. Only for annealed methods."""
+    """What happens when annealing ends: all levels are set to 0, or stay as they are. Only for annealed methods."""
     p_min: float = 0.0
-    """Levels never fall below it while annealing goes on. Only for annealed methods."""
+    """Lower bound of the levels during annealing. Only for annealed methods."""
     anneal_every: int = 1
-    """Updates a tick of the annealing clock."""
+    """Updates per tick of the annealing clock."""
     copy: bool = True
-    """Do units copy the unit below? Only for methods that have the copy, which this can take away."""
+    """Whether units copy the unit below. Only for methods that have the copy, which this can turn off."""
     projection: Projection = "auto"
-    """How the copy of a layer that narrows gets to its width: learned, or fixed (signed sums, no parameters); always: learned, and also where the layer widens. auto is learned. Only for methods that have the copy."""
+    """How the copy is brought to the width of a layer that narrows: learned, or fixed (signed sums, no parameters). always: learned, also where the layer widens. auto: learned. Only for methods that have the copy."""
     push: Push = "paper"
-    """How noise pushes activations: c p σ |ξ|, or by the odds, c p/(1 - p) σ |ξ|. Only for methods with noisy activations."""
+    """How noise pushes activations: c p σ |ξ|, or with the odds, c p/(1 - p) σ |ξ|. Only for methods with noisy activations."""
     c: float = 20.0
     """Factor on the noise of activations."""
     survival: float = 0.5
-    """Stochastic depth: probability that the last layer is kept; falls linearly from 1 at the input."""
+    """Stochastic depth: the probability that the last layer is kept; it falls linearly from 1 at the input."""
     dropout: float = 0.2
-    """Dropout: probability that a unit is dropped."""
+    """Dropout: the probability that a unit is dropped."""
     weight_std: float = 0.1
-    """Weight noise: standard deviation at level 1."""
+    """Weight noise: the standard deviation at level 1."""
 
     def __init_subclass__(
         cls,
@@ -135,7 +135,7 @@ class Settings:
                 raise LabError(f"{each.name}={value}: expected a finite number")
             most = (
                 1e30 if isinstance(value, float) else 1e15
-            )  # torch takes them as float32, and whole numbers stay exact
+            )  # torch converts them to float32, and whole numbers must stay exact
             if isinstance(value, int | float) and abs(value) > most:
                 raise LabError(f"{each.name}={value!s:.20}: expected a number of at most {most:.0e}")
         wrong = [
@@ -175,13 +175,13 @@ class Settings:
             raise LabError("; ".join(wrong))
 
     def describe(self) -> str:
-        """Say what these settings run, in a line; `summary` is of the task's defaults."""
+        """Describe what these settings run, in one line; `summary` describes the task's defaults."""
         return self.summary
 
     def network_size(self) -> tuple[int, int]:
-        """Return about how many layers and weights the network has at least; zeros where that is not known."""
+        """Return a lower bound of the number of layers and weights of the network; zeros if it is not known."""
         return 0, 0
 
     def checks(self) -> list[tuple[str, str, bool]]:
-        """A task's own checks: name, what is expected, whether it holds."""
+        """Return a task's own checks: name, what is expected, and whether it holds."""
         return []

@@ -18,7 +18,7 @@ class Characters(RecurrentSettings, curve="valid_loss", headline="test_loss", ta
     paper: ClassVar[tuple[Reported, ...]] = (
         Reported(
             {"plain": 0.148, "mollified": 0.128},
-            "published curve at 80,000 updates, of vectors that are not public",
+            "published curve at 80,000 updates, for vectors that are not public",
             {"words": 0, "valid": 10_000, "depth": 5},
             {"updates": 80_000},
             "training loss, other vectors",
@@ -31,13 +31,13 @@ class Characters(RecurrentSettings, curve="valid_loss", headline="test_loss", ta
     }
 
     words: int = 0
-    """Words of the file that are used, from its start; 0: all."""
+    """Number of words to use, from the start of the file; 0: all."""
     valid: int = 10_000
-    """Words for validation, and as many for the test."""
+    """Number of words for validation, and the same number for the test."""
     embedding: int = 32
     """Size of a character's vector."""
     width: int = 200
-    """Units of the LSTM, each direction, and of the MLP's layers."""
+    """Units of the LSTM in each direction, and of the MLP's layers."""
     depth: int = 5
     """Layers of the MLP."""
     longest: int = 24

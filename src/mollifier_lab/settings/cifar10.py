@@ -34,9 +34,9 @@ class Cifar10(Settings, curve="valid_error", headline="test_error", target=0.2, 
     width: int = 16
     """Channels of the first stage; they double twice."""
     normalised: bool = True
-    """Batch normalisation? Without it, method plain is the twin of the ResNet that has nothing but convolutions and ReLUs."""
+    """Use batch normalisation. Without it, method plain is the plain twin of the ResNet: only convolutions and ReLUs."""
     init: Literal["he", "delta-orthogonal"] = "he"
-    """Of the convolutions' weights: He's, or orthogonal matrices in the middle of the kernels and zeros around them (Xiao et al. 2018), so that a deep chain of them neither shrinks nor stretches its signal."""
+    """Initial weights of the convolutions. he: He's. delta-orthogonal: an orthogonal matrix in the middle of each kernel and zeros around it (Xiao et al. 2018), so that a deep chain of convolutions neither shrinks nor stretches its signal."""
     train: int = 45_000
     """Training images, at most 45,000; the other 5,000 are for validation."""
     optimizer: Optimizer = "nesterov"
@@ -45,7 +45,7 @@ class Cifar10(Settings, curve="valid_error", headline="test_error", target=0.2, 
     epochs: float = 500.0
     k: float = 1000.0
     recalibrate: int = 20
-    """Batches of training data that the statistics of batch norm are measured anew on before an evaluation at a changed level; 0: never."""
+    """Batches of training data on which the statistics of batch norm are measured again before an evaluation at a changed level; 0: never."""
 
     def describe(self) -> str:
         """Say what is run.

@@ -23,15 +23,15 @@ class Mnist(Settings, curve="valid_error", headline="test_error", target=0.1, ch
     depth: int = 6
     """Layers; 72 in the published version."""
     width: int = 100
-    """Units a layer."""
+    """Units per layer."""
     activation: Literal["sigmoid", "tanh", "relu", "hard-sigmoid", "step"] = "sigmoid"
-    """Of the hidden units; step has the derivative of its Gaussian smoothing."""
+    """Activation of the hidden units; step has the derivative of its Gaussian smoothing."""
     init: Literal["glorot", "orthogonal", "lsuv", "centred", "isometric", "dks"] = "glorot"
-    """Of the hidden layers' weights, times the gain: Glorot's, orthogonal matrices, or these scaled to unit variance on a batch, layer by layer; centred: Glorot's, with biases that take the mean of a sigmoid's output away; isometric: orthogonal matrices with these biases, times what the activation's slope takes away, so that gain 1 neither shrinks nor stretches a small signal; dks: orthogonal matrices, and activations tailored by Deep Kernel Shaping (plain networks of sigmoid or tanh; needs the extra frontier)."""
+    """Initial weights of the hidden layers, multiplied by the gain. glorot: Glorot's. orthogonal: orthogonal matrices. lsuv: orthogonal matrices, scaled layer by layer to unit variance on a batch. centred: Glorot's, with biases that remove the mean of a sigmoid's output. isometric: orthogonal matrices with these biases, divided by the activation's slope, so that gain 1 neither shrinks nor stretches a small signal. dks: orthogonal matrices, and activations tailored by Deep Kernel Shaping (plain networks of sigmoid or tanh units; needs the extra frontier)."""
     lr_end: float = 1.0
-    """What part of the learning rate is left at the end of its fall, which is geometric; 1: it is constant."""
+    """Fraction of the learning rate that is left at the end of its geometric decay; 1: constant."""
     lr_over: float = 0.8
-    """The part of the updates over which the learning rate falls; after it, it stays."""
+    """Fraction of the updates over which the learning rate decays; it is constant afterwards."""
     optimizer: Optimizer = "rmsprop"
     lr: float = 4e-4
     momentum: float = 0.0

@@ -31,17 +31,17 @@ class Parity(Settings, curve="train_nll", headline="train_nll", target=0.2, chan
     }  # fmt: skip
 
     kind: Literal["fixed", "fresh", "variable"] = "fixed"
-    """A fixed training set, new samples at every update, or parity of variable length (always new)."""
+    """A fixed training set, new samples at every update, or parity of variable length (also new at every update)."""
     bits: int = 40
     """Inputs."""
     samples: int = 2000
     """Size of the fixed training set (the paper does not give it)."""
     width: int = 200
-    """Units a layer."""
+    """Units per layer."""
     depth: int = 6
     """Layers."""
     activation: Literal["sigmoid", "tanh", "relu"] = "sigmoid"
-    """Of the hidden units."""
+    """Activation of the hidden units."""
     lr: float = 1e-3
     momentum: float = 0.92
     updates: int = 102_000

@@ -31,11 +31,11 @@ class Pentomino(Settings, curve="valid_error", headline="test_error", target=0.3
     train: int = 80_000
     """Training images, at most 80,000."""
     width: int = 200
-    """Units a layer."""
+    """Units per layer."""
     depth: int = 6
     """Layers."""
     activation: Literal["sigmoid", "tanh", "relu"] = "sigmoid"
-    """Of the hidden units."""
+    """Activation of the hidden units."""
     lr: float = 1e-3
     momentum: float = 0.9
     optimizer: Optimizer = "sgd"

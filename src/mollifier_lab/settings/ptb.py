@@ -39,19 +39,19 @@ class Ptb(RecurrentSettings, curve="valid_perplexity", headline="test_perplexity
     layers: int = 2
     """Recurrent layers: 2 in the paper, 3 in its published version (119.4 plain, 115.7 mollified)."""
     width: int = 200
-    """Units a layer, and of the word embedding."""
+    """Units per layer, and of the word embedding."""
     tokens: int = 0
-    """Words of the training text that are used; 0: all."""
+    """Number of words of the training text to use; 0: all."""
     steps: int = 20
     """Length of a window of truncated back-propagation."""
     decay: float = 0.5
-    """Factor on the learning rate, each epoch after `decay_after`."""
+    """Factor on the learning rate for each epoch after `decay_after`."""
     decay_after: int = 4
     """Epochs at the full learning rate."""
     init: float = 0.1
     """Weights are drawn from U(-init, init)."""
     carry_time: bool = False
-    """Let the position run on over the windows of a text. Only for methods with mollified gates."""
+    """Let the position continue over the windows of a text. Only for methods with mollified gates."""
     optimizer: Optimizer = "sgd"
     lr: float = 1.0
     momentum: float = 0.0

@@ -1,4 +1,4 @@
-"""What the tasks with recurrent layers can be told besides."""
+"""Settings of the tasks with recurrent layers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class RecurrentSettings(Settings):
     """How the gates of LSTMs are mollified; the names are those of `mollifier.nn.RecurrentOptions`."""
 
     gates: Literal["hard-sigmoid", "sigmoid"] = "hard-sigmoid"
-    """Of the LSTM."""
+    """Gates of the LSTM."""
     unbiased_gates: bool = False
     """Mix a gate with its target instead of pushing it there. Only for methods with mollified gates."""
     time: Literal["position", "annealing"] = "position"
-    """What t is in the gates' 1/t: the position in the sequence, or the annealing step. Only for methods with mollified gates."""
+    """The meaning of t in the gates' 1/t: the position in the sequence, or the annealing step. Only for methods with mollified gates."""
     time_cap: int = 0
     """t never exceeds it; 0: no cap. Only for methods with mollified gates."""
 

@@ -1,4 +1,4 @@
-"""What the paper reports of a task, and of which setting: a number is shown only beside runs of that size. No torch here.
+"""The numbers that the paper reports for a task, and for which setting: a number is shown only next to runs of that size. No torch here.
 
 >>> from mollifier_lab.settings import settings_for
 >>> reported(settings_for("ptb", "published"), "mollified").values["mollified"]
@@ -22,11 +22,11 @@ class Reported:
     """Numbers of one table or figure of the paper.
 
     Attributes:
-        values: By method, as the task's headline.
-        where: The table or figure, in words.
-        size: Settings that must be the same for a run to stand beside these numbers.
-        least: Settings that must be at least this: the length of training.
-        note: How they differ from our ``final``, in a few words; empty: they are the same kind of number.
+        values: The numbers by method, as the task's headline.
+        where: The table or figure.
+        size: Settings that must be equal for a run to be compared with these numbers.
+        least: Settings that must have at least this value: the length of training.
+        note: How they differ from our ``final``, in a few words; empty if they are the same kind of number.
     """
 
     values: Mapping[str, float]
@@ -36,21 +36,21 @@ class Reported:
     note: str = ""
 
     def full_size(self, settings: Settings) -> bool:
-        """Are these settings of the size that the numbers are of?"""
+        """Return whether these settings have the size that the numbers are for."""
         same = all(getattr(settings, name) == value for name, value in self.size.items())
-        # updates, where they are given, go before epochs
+        # updates, if given, take precedence over epochs
         counted = {name: 0 if name == "epochs" and settings.updates else getattr(settings, name) for name in self.least}
         return same and all(counted[name] >= least for name, least in self.least.items())
 
 
 def reported(settings: Settings, method: str) -> Reported | None:
-    """What the paper reports for a method in a setting of this size, if anything."""
+    """Return what the paper reports for a method in a setting of this size, if anything."""
     found = [each for each in settings.paper if method in each.values and each.full_size(settings)]
     return found[0] if found else None
 
 
 def in_paper(settings: type[Settings]) -> list[str]:
-    """The methods that the paper reports a number of.
+    """Return the methods for which the paper reports a number.
 
     >>> from mollifier_lab.settings import TASKS
     >>> in_paper(TASKS["cifar10"])

@@ -1,4 +1,4 @@
-"""Given or chosen: for every setting of every task, who says so. No torch here.
+"""For every setting of every task, whether its value is given by the paper or chosen, and where. No torch here.
 
 >>> sources("parity")["momentum"]
 Source(origin='paper', why='appendix C.4')
@@ -15,14 +15,14 @@ from typing import Literal, NamedTuple
 
 from mollifier_lab.errors import pick
 from mollifier_lab.settings import TASKS, settings_for
-from mollifier_lab.settings.given import COMMON, GIVEN, PRESETS
+from mollifier_lab.settings.source_table import COMMON, GIVEN, PRESETS
 
 OWN = "chosen: by the author of this task"
 Origin = Literal["paper", "published", "cited", "chosen"]
 MEANING: dict[Origin, str] = {
     "paper": "the paper gives it",
     "published": "only the published version gives it",
-    "cited": "the paper says that it uses the values of another paper, and this is that paper's",
+    "cited": "the paper refers to another paper, which gives it",
     "chosen": "ours",
 }
 
@@ -31,8 +31,8 @@ class Source(NamedTuple):
     """Where a value comes from.
 
     Attributes:
-        origin: Whose it is.
-        why: The section; for what is ours, from what it was chosen.
+        origin: Who gives the value.
+        why: The section; for our own choices, the reason.
     """
 
     origin: Origin
@@ -49,18 +49,18 @@ class Row(NamedTuple):
 
 
 def sources(task: str) -> dict[str, Source]:
-    """Of every setting of a task, by name, for its default value.
+    """Return the source of the default value of every setting of a task, by name.
 
     Raises:
         LabError: If there is no such task.
     """
     kind = pick("task", task, TASKS)
-    said = COMMON | GIVEN[task] if task in GIVEN else {}  # of a user's own task no paper speaks
+    said = COMMON | GIVEN[task] if task in GIVEN else {}  # the paper says nothing about a user's own task
     return {each.name: _source(said.get(each.name, OWN)) for each in dataclasses.fields(kind)}
 
 
 def table(task: str) -> list[Row]:
-    """All settings of a task: the defaults first, then what the published preset changes, if there is one.
+    """Return all settings of a task: the defaults first, then what the published preset changes, if there is one.
 
     >>> [row for row in table("mnist") if row.setting == "depth"]
     [Row(setting='depth', value='6', origin='chosen', why='no version gives a depth below 72; that of parity and Pentomino')]
@@ -73,7 +73,7 @@ def table(task: str) -> list[Row]:
 
 
 def markdown(task: str) -> str:
-    """The table as the documentation has it."""
+    """Return the table of the documentation."""
     lines = ["| setting | value | whose | where, or from what |", "|---|---|---|---|"]
     lines += [
         f"| {row.setting.replace('_', chr(92) + '_')} | {row.value} | {row.origin} | {row.why} |" for row in table(task)

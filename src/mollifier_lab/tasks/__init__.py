@@ -1,4 +1,4 @@
-"""One file a task of the paper: its data, network, loss and metrics."""
+"""One file per task of the paper: its data, network, loss and metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CLASSES = {
 
 
 def make(config: RunConfig, data: Path | None = None) -> Task[Any]:
-    """The task of a config, with its data.
+    """Return the task of a config, with its data.
 
         >>> task = make(RunConfig.make("parity", "plain", preset="quick"))
         >>> inputs, labels = task.batch(0)
@@ -32,11 +32,11 @@ def make(config: RunConfig, data: Path | None = None) -> Task[Any]:
         (torch.Size([100, 40]), torch.Size([100, 1]))
 
     Args:
-        config: Of the run.
+        config: The config of the run.
         data: The data folder, see `mollifier_lab.data.folder.data_folder`.
 
     Raises:
-        LabError: If the data are missing, damaged or too few.
+        LabError: If data is missing, damaged or too small.
     """
     if config.task in OWN:
         own: Task[Any] = OWN[config.task](config, data)

@@ -17,7 +17,9 @@ SAMPLES, CHUNK = 2_000, 500
 
 
 class AddingTask(Task[Adding]):
-    """Training sequences are always new; ``valid`` and ``test`` are 2000 others each, the same for all seeds. An epoch is 1000 updates."""
+    """Training sequences are always new. ``valid`` and ``test`` have 2000 other sequences each, the same for all seeds. An epoch is 1000
+    updates.
+    """
 
     def load(self, data: Path | None) -> None:
         steps = self.settings.steps

@@ -1,4 +1,4 @@
-"""What the engine asks of a task."""
+"""The interface between the engine and a task."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Batch = tuple[Tensor, ...]
 class Task(ABC, Generic[S]):
     """A data set, a network, a loss and its metrics.
 
-    A batch is a function of the seed and the number of the update alone, so that a run can start anywhere. All noise comes from torch's
+    A batch depends only on the seed and the number of the update, so that a run can start anywhere. All noise comes from torch's
     generator, which the engine seeds and saves.
     """
 
     splits: ClassVar[tuple[str, ...]] = ("valid",)
-    """What is measured at every evaluation; at the end, all of ``train`` (where it is in here), ``valid`` and ``test``."""
+    """The splits that are measured at every evaluation; at the end, all of ``train`` (if it is in here), ``valid`` and ``test`` are."""
     final: ClassVar[tuple[str, ...]] = ("valid", "test")
     scale: float = 1.0
     """The loss is multiplied by this before its gradient is taken; metrics and the annealer see it as it is."""
@@ -35,31 +35,31 @@ class Task(ABC, Generic[S]):
 
     @abstractmethod
     def load(self, data: Path | None) -> None:
-        """Read or make the data; set whatever the other methods need."""
+        """Read or make the data, and set whatever the other methods need."""
 
     @property
     @abstractmethod
     def epoch_length(self) -> int:
-        """Updates an epoch."""
+        """Return the number of updates per epoch."""
 
     @abstractmethod
     def model(self) -> nn.Module:
-        """The network that the method names, with its initial weights, not yet mollified."""
+        """Return the network that the method names, with its initial weights, not yet mollified."""
 
     @abstractmethod
     def batch(self, update: int) -> Batch:
-        """The whole batch of an update, counted from 0; the first dimension of each tensor is the sample."""
+        """Return the whole batch of an update, counted from 0; the first dimension of each tensor is the sample."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The mean loss of a batch, or of a rank's part of it."""
+        """Return the mean loss of a batch, or of a rank's part of it."""
 
     @abstractmethod
     def evaluate(self, model: nn.Module, split: str, device: torch.device) -> dict[str, float]:
-        """Metrics of a whole split, without the split's name; the model is in eval(), without gradients."""
+        """Return the metrics of a whole split, without the split's name. The model is in eval(), and there are no gradients."""
 
     def architecture(self) -> dict[str, Any]:
-        """The arguments of every network here that say which architecture the method names, and its stochastic depth and dropout."""
+        """Return the arguments that every network here takes: the architecture that the method names, and its stochastic depth and dropout."""
         method, given = self.config.spec, self.settings
         return {
             "architecture": method.architecture,
@@ -69,29 +69,29 @@ class Task(ABC, Generic[S]):
         }
 
     def example(self) -> Any:
-        """An input for `mollify(example=)`, or None where the structure tells enough."""
+        """Return an input for `mollify(example=)`, or None if the structure is enough."""
         return None
 
     def lr_factor(self, update: int) -> float:
-        """Of the learning rate, at an update."""
+        """Return the factor on the learning rate at an update."""
         return 1.0
 
     def recalibrate(self, model: nn.Module, device: torch.device) -> None:
-        """Measure statistics anew that a changed level has made stale, before an evaluation; torch's generator may be used freely."""
+        """Measure statistics again that a changed level has made stale, before an evaluation. It may use torch's generator freely."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The state that is carried from update to update in addition to the model; tensors and numbers only."""
+        """Return the state that is carried from update to update in addition to the model; tensors and numbers only."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict`."""
+        """Continue from a `state_dict`."""
 
     def updates(self) -> int:
-        """Updates in all."""
+        """Return the number of updates."""
         return self.settings.updates or max(1, round(self.settings.epochs * self.epoch_length))
 
     def shuffled(self, update: int, size: int) -> Tensor:
-        """Indices of a batch from a training set of that size, in an order that is new in every epoch."""
+        """Return the indices of a batch from a training set of that size, in an order that is new in every epoch."""
         batch = min(self.settings.batch, size)
         epoch, place = divmod(update, size // batch)
         if getattr(self, "_epoch", None) != epoch:
@@ -100,10 +100,10 @@ class Task(ABC, Generic[S]):
         return self._order[place * batch : (place + 1) * batch]
 
     def generator(self, update: int) -> torch.Generator:
-        """For what a batch draws: augmentation, or the samples themselves."""
+        """Return a generator for what a batch draws: augmentation, or the samples themselves."""
         return torch.Generator().manual_seed(_mix(self.config.seed, update, stream=1))
 
 
 def _mix(seed: int, number: int, stream: int = 0) -> int:
-    """One seed out of three numbers; neighbours give streams that have nothing in common (torch's generator mixes it well)."""
+    """Combine three numbers into one seed. Neighbouring seeds give unrelated streams, because torch's generator mixes them well."""
     return (seed * 1_000_003 + number) * 2 + stream

@@ -1,4 +1,4 @@
-"""From the characters of a word to its vector."""
+"""Map the characters of a word to its vector."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ CHUNK = 2_000
 
 
 class CharactersTask(Task[Characters]):
-    """The loss is the mean squared error a dimension, of vectors with mean 0 and deviation 1 over the training words.
+    """The loss is the mean squared error per dimension, for vectors with mean 0 and standard deviation 1 over the training words.
 
-    So 1 is what the mean vector gets, whatever the vectors. ``cosine`` is 1 - the mean cosine similarity with the vectors as they are in the file.
+    The mean vector therefore has a loss of 1, whatever the vectors. ``cosine`` is 1 - the mean cosine similarity with the vectors as they are in the file.
     """
 
     def __init__(self, config: RunConfig, data: Path | None = None) -> None:
@@ -62,11 +62,11 @@ class CharactersTask(Task[Characters]):
         )
 
     def batch(self, update: int) -> Batch:
-        """Characters, lengths, vectors."""
+        """Return characters, lengths and vectors."""
         return self.some("train", self.shuffled(update, len(self.sets["train"])))
 
     def some(self, split: str, index: Tensor) -> Batch:
-        """These words of a split, their vectors standardised."""
+        """Return these words of a split, with standardised vectors."""
         characters, lengths, vectors = self.sets[split].batch(index)
         return characters, lengths, (vectors - self.mean) / self.std
 

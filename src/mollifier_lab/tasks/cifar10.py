@@ -1,4 +1,4 @@
-"""CIFAR-10: which of ten things?"""
+"""CIFAR-10: which of ten things does an image show?"""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from torch import Tensor, nn
 from mollifier_lab.data import cifar10
 from mollifier_lab.data.folder import data_folder
 from mollifier_lab.models import resnet
-from mollifier_lab.models.initial import delta_orthogonal
+from mollifier_lab.models.initialisation import delta_orthogonal
 from mollifier_lab.settings import Cifar10
 from mollifier_lab.tasks.base import Batch
 from mollifier_lab.tasks.classification import Classification
 
 
 class Cifar10Task(Classification[Cifar10]):
-    """A ResNet, trained on shifted and mirrored images; the learning rate is cut by ten at half and at three quarters of training."""
+    """A ResNet, trained on shifted and mirrored images. The learning rate is divided by ten after half and three quarters of training."""
 
     outputs = 10
-    chunk = 250  # more take twice as long on a CPU
+    chunk = 250  # larger batches take twice as long on a CPU
 
     def load(self, data: Path | None) -> None:
         found = cifar10.load(data_folder(data))

@@ -1,4 +1,4 @@
-"""What the tasks have in common whose networks read one tensor and name a class."""
+"""What tasks have in common whose networks read one tensor and predict a class."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Pair = tuple[Tensor, Tensor]
 
 
 class Classification(Task[S]):
-    """One logit for two classes, with labels (n, 1) of 0 and 1 as numbers; else logits, with labels (n) as whole numbers.
+    """One logit for two classes, with labels (n, 1) of 0 and 1 as floats; otherwise one logit per class, with integer labels (n,).
 
-    A task's `load` sets `sets`, where ``"train"`` is what is trained on.
+    A task's `load` sets `sets`, where ``"train"`` is the training set.
     """
 
     inputs: ClassVar[int]
     outputs: ClassVar[int] = 1
     loss_name: ClassVar[str] = "loss"
     sparse: ClassVar[bool] = False
-    """Are nearly all inputs zero?"""
+    """Whether nearly all inputs are zero."""
     chunk: ClassVar[int] = 5_000
     """Samples that are evaluated at once."""
     sets: dict[str, Pair]
@@ -46,7 +46,7 @@ class Classification(Task[S]):
         return mlp(self.width_of_inputs(), self.outputs, sparse=self.sparse, **options, **self.architecture())
 
     def width_of_inputs(self) -> int:
-        """Units of the network's input."""
+        """The number of input units."""
         return self.inputs
 
     def batch(self, update: int) -> Batch:
@@ -55,11 +55,11 @@ class Classification(Task[S]):
         return inputs.index_select(0, index), labels.index_select(0, index)
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        """From what is stored to what the network reads, on the network's device."""
+        """Convert stored samples to what the network reads, on the network's device."""
         return inputs
 
     def criterion(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The mean negative log-likelihood."""
+        """Return the mean negative log-likelihood."""
         if self.outputs == 1:
             return F.binary_cross_entropy_with_logits(logits, labels)
         return F.cross_entropy(logits, labels)

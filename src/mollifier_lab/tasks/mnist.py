@@ -1,4 +1,4 @@
-"""MNIST: which digit?"""
+"""MNIST: which digit does an image show?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from mollifier_lab.data import mnist
 from mollifier_lab.data.folder import data_folder
-from mollifier_lab.models.initial import centre, critical_gain, orthogonal, unit_variance
+from mollifier_lab.models.initialisation import centre, critical_gain, orthogonal, unit_variance
 from mollifier_lab.models.mlp import ACTIVATIONS
 from mollifier_lab.models.tailored import tailor
 from mollifier_lab.settings import Mnist
@@ -16,7 +16,7 @@ from mollifier_lab.tasks.classification import Classification
 
 
 class MnistTask(Classification[Mnist]):
-    """50,000 images for training, 10,000 for validation. They are kept as bytes, and read as numbers from 0 to 1."""
+    """50,000 images for training, 10,000 for validation. They are stored as bytes, and read as numbers from 0 to 1."""
 
     inputs = 28 * 28
     outputs = 10

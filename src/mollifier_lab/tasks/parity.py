@@ -16,9 +16,9 @@ FRESH = 10_000
 
 
 class ParityTask(Classification[Parity]):
-    """``train`` is the fixed set, whose negative log-likelihood is the paper's curve; ``test`` are other samples.
+    """``train`` is the fixed set, whose negative log-likelihood is the paper's curve; ``test`` has other samples.
 
-    Where training samples are always new, ``train`` is a sample of their kind, and an epoch as long as with a fixed set.
+    If training samples are always new, ``train`` is a sample of their kind, and an epoch is as long as with a fixed set.
     """
 
     splits = ("train",)
@@ -31,7 +31,7 @@ class ParityTask(Classification[Parity]):
             train = _pair(*parity.fixed(given.samples, given.bits, self.config.seed))
         else:
             train = self.draw(FRESH, torch.Generator().manual_seed(1_000_000_007 + 2 * self.config.seed))
-        # no seed of a fixed set comes near
+        # far from the seeds of fixed sets
         test = self.draw(FRESH, torch.Generator().manual_seed(1_000_000_008 + 2 * self.config.seed))
         self.sets = {"train": train, "test": test}
 

@@ -12,10 +12,10 @@ from mollifier_lab.tasks.classification import Classification, Pair
 
 
 class PentominoTask(Classification[Pentomino]):
-    """The label is 1 where all three shapes are the same. Images are kept as bytes."""
+    """The label is 1 if all three shapes are the same. Images are stored as bytes."""
 
     inputs = 64 * 64
-    sparse = True  # of 4096 pixels 15 to 60 are lit
+    sparse = True  # 15 to 60 of 4096 pixels are lit
 
     def load(self, data: Path | None) -> None:
         train = pentomino.load("train", data)

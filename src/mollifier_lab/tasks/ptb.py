@@ -16,15 +16,15 @@ from mollifier_lab.models import LanguageModel
 from mollifier_lab.settings import Ptb
 from mollifier_lab.tasks.base import Batch, Task
 
-ROWS = 20  # stretches of a text that are evaluated side by side
-NOTHING = -100  # what cross_entropy leaves out
+ROWS = 20  # parts of a text that are evaluated in parallel
+NOTHING = -100  # cross_entropy ignores this label
 
 
 class PtbTask(Task[Ptb]):
-    """Windows of a text in `batch` stretches, one after the other; the state is carried over them and starts anew with each epoch.
+    """Windows of a text in `batch` parts, one after the other. The state is carried over them and starts again with each epoch.
 
-    The loss is the mean over words, which the annealer and the rows get. Zaremba's, to which his learning rate and clipping belong, is the
-    sum over the steps of a window and the mean over the batch: `scale` makes the gradient his.
+    The annealer and the rows use the mean loss over words. Zaremba's loss, for which his learning rate and clipping are meant, is the
+    sum over the steps of a window and the mean over the batch: `scale` turns the gradient into his.
     """
 
     def load(self, data: Path | None) -> None:
@@ -35,7 +35,7 @@ class PtbTask(Task[Ptb]):
         self.windows = (self.rows.shape[1] - 1) // given.steps
         if self.windows < 1:
             raise LabError(
-                f"{self.rows.numel()} words in {given.batch} stretches are less than a window of {given.steps} steps: "
+                f"{self.rows.numel()} words in {given.batch} parts are less than a window of {given.steps} steps: "
                 "give a smaller batch, fewer steps or more tokens"
             )
         self.scale = float(given.steps)
@@ -57,7 +57,7 @@ class PtbTask(Task[Ptb]):
         )
 
     def batch(self, update: int) -> Batch:
-        """Words, the words after them, and for each row whether the state is carried to it."""
+        """Return words, the words after them, and for each row whether the state is carried over to it."""
         window = update % self.windows
         start, stop = window * self.settings.steps, (window + 1) * self.settings.steps
         keep = torch.full((len(self.rows),), float(window > 0))
@@ -66,7 +66,7 @@ class PtbTask(Task[Ptb]):
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         words, targets, keep = batch
         state = None
-        if self.carried is not None and bool(keep.any()):  # else a new stream, whose time starts anew
+        if self.carried is not None and bool(keep.any()):  # otherwise a new stream, whose time starts again
             state = tuple(part.to(words.device) * keep.view(1, -1, 1) for part in self.carried)
         logits, self.carried = model(words, state)
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
@@ -95,7 +95,7 @@ class PtbTask(Task[Ptb]):
 
 
 def stretches(text: Tensor, rows: int) -> tuple[Tensor, Tensor]:
-    """Words and the words after them, in so many rows (or as many as there are words for): all of a text, its end filled up.
+    """Return words and the words after them, in a number of rows (or as many as there are words for): all of a text, with its end filled up.
 
     >>> stretches(torch.arange(5), 3)
     (tensor([[0, 1],

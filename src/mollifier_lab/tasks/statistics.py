@@ -1,4 +1,4 @@
-"""Batch norm's running statistics, measured anew where the levels have changed."""
+"""Measure batch norm's running statistics again if the levels have changed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import mollifier
 
 
 class Statistics:
-    """Keeps in mind at which levels the statistics were measured last; a network that never had levels is left alone."""
+    """Remember at which levels the statistics were measured last. A network that never had levels is left alone."""
 
     def __init__(self) -> None:
         self.measured: list[float] = []
 
     @torch.no_grad()
     def refresh(self, model: nn.Module, run: Callable[[int], Any], batches: int) -> bool:
-        """Measure them if the levels are others than last time; ``run(number)`` passes a batch through the model.
+        """Measure the statistics if the levels differ from last time; ``run(number)`` passes a batch through the model.
 
-        All but the norms is in eval(), as in the evaluation that follows: what is measured is the network of expected values.
+        Everything except the norms is in eval(), as in the evaluation that follows: the network of expected values is measured.
         """
         now = mollifier.levels(model) if mollifier.is_mollified(model) else [0.0] * len(self.measured)
         norms = [part for part in model.modules() if isinstance(part, _BatchNorm)]

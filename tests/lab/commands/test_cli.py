@@ -10,7 +10,7 @@ import pytest
 
 from mollifier_lab import METHODS, TASKS
 from mollifier_lab.cli import main, parse
-from mollifier_lab.commands.table import COMMANDS
+from mollifier_lab.commands.all_commands import COMMANDS
 
 HEAVY = (
     "torch",
@@ -174,7 +174,10 @@ def test_what_is_not_installed_is_named_with_the_way_to_get_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "tyro", None)
     assert main(["tasks"]) == 2
-    assert capsys.readouterr().err == "error: tyro is not installed; pip install 'mollifier[lab]'\n"
+    assert (
+        capsys.readouterr().err
+        == "error: this command belongs to the laboratory, which needs tyro: pip install 'mollifier[lab]'\n"
+    )
 
 
 def test_errors_name_the_process_they_come_from(

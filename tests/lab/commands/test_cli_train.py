@@ -1,4 +1,4 @@
-"""`mollifier train`: which settings a line means, and what it does with a folder that holds a run."""
+"""`mollifier train`: which settings a line means, and what it does with a folder that contains a run."""
 
 import dataclasses
 import json
@@ -116,10 +116,10 @@ def test_hardware_flags_are_those_of_the_engine() -> None:
     ("text", "said"),
     [
         (None, "No such file"),
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ("[1]", "expected an object"),
-        ('{"format": 2}', "of another format than 1"),
-        ('{"task": "ptb"}', "--config is of task 'ptb', given was 'parity'"),
+        ('{"format": 2}', "expected format 1"),
+        ('{"task": "ptb"}', "--config is for task 'ptb', but the command names 'parity'"),
         ('{"sed": 1}', "'sed' is not known (did you mean 'seed'"),
         ('{"seed": "1"}', "seed='1': expected a whole number"),
         ('{"seed": true}', "seed=True: expected a whole number"),
@@ -156,7 +156,7 @@ def test_a_run_is_made_once_and_never_overwritten(
     assert main(line) == 0
     assert capsys.readouterr().out == "done already" + told.splitlines(keepends=True)[0].removeprefix("done")
     assert main([*line, "--lr", "0.5", "--out", str(where)]) == 2
-    assert "holds another run (lr 0.001 there, 0.5 here); nothing was touched" in capsys.readouterr().err
+    assert "contains a different run (lr 0.001 there, 0.5 here); nothing was changed" in capsys.readouterr().err
     (where / "result.json").rename(tmp_path / "aside")
     assert main(line) == 2
     assert f"mollifier resume {where}" in capsys.readouterr().err
@@ -174,7 +174,7 @@ def test_the_second_process_of_a_run_may_find_the_firsts_config(
     folder.write("config.json", config("parity", *TINY.split()).to_json())
     line = ["train", "parity", *TINY.split(), "--out", str(tmp_path)]
     assert main(line) == 2
-    assert "nothing was touched" in capsys.readouterr().err
+    assert "nothing was changed" in capsys.readouterr().err
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setattr("mollifier_lab.engine.train", lambda *args, **keywords: {"updates": 0, "seconds": 0.0})
     assert main(line) == 0

@@ -79,7 +79,7 @@ def test_notes_add_up_and_bad_ones_are_named(tmp_path: Path) -> None:
     assert above(tmp_path / "x" / "y", tmp_path) == read(tmp_path)
     assert above(tmp_path, tmp_path / "elsewhere") == read(tmp_path)
     (tmp_path / "notes.json").write_text("[]")
-    with pytest.raises(LabError, match=r"notes.json: expected an object.*; remove it, or put it right"):
+    with pytest.raises(LabError, match=r"notes.json: expected an object.*; remove it, or correct it"):
         read(tmp_path)
 
 

@@ -96,7 +96,7 @@ def test_missing_files_go_beside_those_that_are_there(single, tmp_path):
 @pytest.mark.parametrize(
     ("manner", "message"),
     [
-        ("other", "other bytes than the published"),
+        ("other", "bytes that are not the published"),
         ("cut", r"(?i)incomplete|connection broken"),
         ("stalled", r"(?i)timed out"),
         ("none", "404"),
@@ -107,7 +107,7 @@ def test_a_bad_server_is_an_error_and_nothing_is_left(single, packed, tmp_path, 
         with pytest.raises(DataError, match=message) as error:
             bring(facts, tmp_path)
         assert contents(tmp_path) == {}
-        assert "could not be fetched; nothing was changed" in str(error.value)
+        assert "could not be downloaded; nothing was changed" in str(error.value)
         assert "mollifier data tiny --from" in str(error.value)
 
 
@@ -133,7 +133,7 @@ def test_a_server_that_is_not_there(single, tmp_path):
 def test_one_file_of_two_is_not_half_a_set(single, server, tmp_path):
     facts = single("good")
     facts = replace(facts, files=(facts.files[0], makers.file("unserved.bin", b"x")))
-    with pytest.raises(DataError, match=r"unserved\.bin could not be fetched"):
+    with pytest.raises(DataError, match=r"unserved\.bin could not be downloaded"):
         bring(facts, tmp_path)
     assert contents(tmp_path) == {}
 
@@ -168,7 +168,7 @@ def test_a_wrong_file_is_never_replaced_unasked(single, server, tmp_path, wrong)
     assert "--force" in str(error.value)
     assert makers.state(tmp_path) == before
     assert server.asked == []
-    with pytest.raises(DataError, match="could not be fetched"):
+    with pytest.raises(DataError, match="could not be downloaded"):
         bring(single("other"), tmp_path, force=True)
     assert makers.state(tmp_path) == before
     assert contents(bring(single("good"), tmp_path, force=True)) == FILES

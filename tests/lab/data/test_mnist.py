@@ -41,8 +41,8 @@ def test_too_few_images_for_the_split(tmp_path):
         (makers.idx(np.zeros((12, 28, 28)), magic=0x801), "found magic 0x801"),
         (makers.idx(np.zeros((12, 28, 28)), magic=0xD03), "found magic 0xd03"),
         (makers.idx(np.zeros((12, 28, 27))), r"sizes \[12, 28, 27\]"),
-        (makers.idx(np.zeros((12, 28, 28)))[:-1], "promises 9,408 bytes.*holds less"),
-        (makers.idx(np.zeros((12, 28, 28))) + b"x", "promises 9,408 bytes.*holds more"),
+        (makers.idx(np.zeros((12, 28, 28)))[:-1], "announces 9,408 bytes.*contains less"),
+        (makers.idx(np.zeros((12, 28, 28))) + b"x", "announces 9,408 bytes.*contains more"),
         (makers.idx(np.zeros((12, 28, 28)))[:14], "expected an idx file"),
         (b"", "found magic None"),
         (makers.idx(np.zeros((11, 28, 28))), "11 train images, but 12 labels"),
@@ -63,7 +63,7 @@ def test_a_damaged_file_is_named_and_left_alone(tmp_path, damage):
     path = tmp_path / IMAGES
     path.write_bytes(damage(path.read_bytes()))
     before = makers.state(tmp_path)
-    with pytest.raises(DataError, match=f"{IMAGES}: .*fetch it again: mollifier data mnist"):
+    with pytest.raises(DataError, match=f"{IMAGES}: .*download it again: mollifier data mnist"):
         mnist.load(tmp_path, valid=4)
     assert makers.state(tmp_path) == before
 

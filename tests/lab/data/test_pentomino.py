@@ -157,7 +157,7 @@ def test_a_damaged_file_is_made_again_with_a_note():
         another,
     ):
         damage()
-        with pytest.warns(UserWarning, match="is damaged .* and is made again"):
+        with pytest.warns(UserWarning, match="is damaged .* and is generated again"):
             assert int(pentomino.load("test").same.sum()) == 5_095
         assert path.read_bytes() == good
     assert os.listdir(path.parent) == [path.name]

@@ -39,7 +39,7 @@ def test_a_file_that_is_no_text(tmp_path):
     makers.ptb(tmp_path)
     (tmp_path / "ptb.test.txt").write_bytes(b"the \xff\xfe cat\n")
     before = makers.state(tmp_path)
-    with pytest.raises(DataError, match=r"ptb\.test\.txt: is no UTF-8 text \(byte 4\)"):
+    with pytest.raises(DataError, match=r"ptb\.test\.txt: is not UTF-8 text \(byte 4\)"):
         ptb.load(tmp_path)
     assert makers.state(tmp_path) == before
 
@@ -52,5 +52,5 @@ def test_batchify_keeps_the_order_in_each_row():
 
 @pytest.mark.parametrize("batch", [0, -1, 6, 10])
 def test_batchify_of_too_little(batch):
-    with pytest.raises(DataError, match=f"10 words cannot be cut into {batch} stretches"):
+    with pytest.raises(DataError, match=f"10 words cannot be cut into {batch} parts"):
         ptb.batchify(torch.arange(10), batch)

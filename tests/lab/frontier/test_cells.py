@@ -1,4 +1,4 @@
-"""The map: which cells are run, what is chosen, and what the table says of it."""
+"""The map: which cells are run, what is chosen, and what the table says about it."""
 
 from __future__ import annotations
 
@@ -116,5 +116,5 @@ def test_the_list_gives_the_hours(capsys: pytest.CaptureFixture[str]):
 
 def test_without_a_map_nothing_is_drawn_or_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["frontier", "--draw", "--out", str(tmp_path / "none")]) == 2
-    assert "no map.csv with results in it" in capsys.readouterr().err
+    assert "no map.csv with results" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()

@@ -1,4 +1,4 @@
-"""The map, the adding problem and the twins, run for real: tiny."""
+"""Tiny real runs of the map, the adding problem and the twins."""
 
 from __future__ import annotations
 

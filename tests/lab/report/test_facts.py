@@ -19,7 +19,7 @@ from mollifier_lab.report.facts import (
     unlike_default,
     what_was_run,
 )
-from mollifier_lab.report.reading import Run, Variant, read, variants
+from mollifier_lab.report.reading import Run, VariantRuns, read, variants
 from mollifier_lab.report.summary import table
 from mollifier_lab.runs import find_runs
 from mollifier_lab.settings import RunConfig
@@ -27,7 +27,7 @@ from tests.lab.report.conftest import Written
 from tests.lab.report.folders import ENVIRONMENT, write_run
 
 
-def both(root: Path) -> tuple[list[Run], list[Variant]]:
+def both(root: Path) -> tuple[list[Run], list[VariantRuns]]:
     write_run(root / "plain" / "seed-0", RunConfig.make("parity", "plain", preset="quick", lr=0.25), rows=2)
     other = write_run(root / "it's" / "seed-3", RunConfig.make("parity", "mollified", 3, "quick", loss_average=0.9), rows=2)  # fmt: skip
     (other / "environment.json").write_text(json.dumps(ENVIRONMENT | {"torch": "2.8.0", "command": ["worker.py"]}))

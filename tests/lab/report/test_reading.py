@@ -43,7 +43,7 @@ def test_the_same_seed_twice_counts_once_and_is_named(tmp_path: Path) -> None:
     (variant,), notes = variants(read(find_runs(tmp_path))[0])
     assert [run.folder.path.name for run in variant.runs] == ["b"]
     assert len(notes) == 1
-    assert f"{tmp_path / 'a'}: left out, it is the same run as {tmp_path / 'b'} (plain, seed 0)" in notes[0]
+    assert f"{tmp_path / 'a'}: left out, because it is the same run as {tmp_path / 'b'} (plain, seed 0)" in notes[0]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_a_truncated_record_of_a_finished_run_changes_no_number(sealed: bool, tm
     assert (row.seeds, row.to_target.partition("; ")[2]) == ("2 done, 1 damaged", "2/2 reached")
     (note,) = made.notes
     assert note.startswith(f"{path.parent}: damaged: metrics.jsonl (")
-    assert note.endswith("it is counted nowhere")
+    assert note.endswith("it is not counted")
     assert "damaged: metrics.jsonl (" in made.page.read_text()
     assert "<td>damaged</td>" in made.page.read_text()
     found = list(csv.DictReader((tmp_path / "curves.csv").read_text().splitlines()))
@@ -72,7 +72,7 @@ def test_a_changed_digit_is_seen_where_there_is_a_seal(tmp_path: Path) -> None:
     path.write_text(json.dumps(found))
     made = report(tmp_path)
     assert made.rows[0].seeds == "0 done, 1 damaged"
-    assert "result.json (not as the run wrote it)" in made.notes[0]
+    assert "result.json (not what the run wrote)" in made.notes[0]
 
 
 def test_a_changed_config_is_not_read_as_another_run(tmp_path: Path) -> None:
@@ -172,10 +172,10 @@ def test_runs_that_fail_while_being_built_are_in_the_table_the_page_and_the_csv(
 
 
 def test_what_failed_while_being_built_can_be_asked_for_with_other_settings(tmp_path: Path) -> None:
-    from mollifier_lab.job import Job, Task
+    from mollifier_lab.job import Job, JobRunner
 
     tiny = {"bits": 4, "width": 4, "depth": 2, "samples": 8, "updates": 4, "evaluate_every": 2}
-    task = Task(data=None, threads=1, show=False, token="t", owned=False)
+    task = JobRunner(data=None, threads=1, show=False, token="t", owned=False)
     bad = RunConfig.make("parity", "mollified", preset="quick", **tiny | {"stop_at": 5.0})
     assert task(Job(bad, tmp_path / "seed-0")).status == "failed"
     assert RunFolder(tmp_path / "seed-0").config() == bad

@@ -7,7 +7,7 @@ import pytest
 
 from mollifier_lab.cli import main
 from mollifier_lab.settings import TASKS, settings_for
-from mollifier_lab.settings.given import COMMON, GIVEN, PRESETS
+from mollifier_lab.settings.source_table import COMMON, GIVEN, PRESETS
 from mollifier_lab.settings.sources import markdown, sources, table
 
 DOCS = Path(__file__).parents[3] / "docs" / "settings.md"

@@ -92,5 +92,5 @@ def test_the_learning_rate_is_halved_by_epoch(make_task: MakeTask) -> None:
 
 def test_tokens_cut_the_text_and_too_few_are_named(make_task: MakeTask) -> None:
     assert make_task("ptb", tokens=100).rows.shape == (4, 25)
-    with pytest.raises(LabError, match="20 words in 4 stretches are less than a window of 5 steps"):
+    with pytest.raises(LabError, match="20 words in 4 parts are less than a window of 5 steps"):
         make_task("ptb", tokens=20)

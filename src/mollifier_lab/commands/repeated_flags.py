@@ -1,4 +1,4 @@
-"""Flags that stand twice on a line: those that take several values add up, all others are refused. No torch here."""
+"""Flags that are given twice on a line: the values of those that take several add up, all others are refused. No torch here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SEVERAL = ("--methods", "--set", "--search-set", "--best", "--grid")
 
 
 def gather(args: Sequence[str]) -> list[str]:
-    """Gather the values of repeated flags behind the first of them: the parser alone would keep the last and drop the others.
+    """Put the values of repeated flags after the first of them: the parser alone would keep the last and drop the others.
 
     >>> gather(["parity", "--set", "lr=1", "--seeds", "3", "--set", "gain=2"])
     ['parity', '--set', 'lr=1', 'gain=2', '--seeds', '3']

@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 
 from mollifier_lab.pool import Pool
-from mollifier_lab.where import Where, where_flags
+from mollifier_lab.pool_options import PoolOptions, pool_flags
 
 
 def test_flags_name_what_is_not_the_default() -> None:
-    where: Where = {"data": Path("a folder"), "workers": 3, "backend": "dask", "address": "tcp://h:1", "threads": 2, "logger": "mlflow"}  # fmt: skip
-    words = where_flags(where)
+    where: PoolOptions = {"data": Path("a folder"), "workers": 3, "backend": "dask", "address": "tcp://h:1", "threads": 2, "logger": "mlflow"}  # fmt: skip
+    words = pool_flags(where)
     assert words == ["--data", "a folder", "--workers", "3", "--backend", "dask", "--address", "tcp://h:1", "--threads", "2", "--logger", "mlflow"]  # fmt: skip
-    assert where_flags({"workers": 1, "backend": "loky", "show": False}) == where_flags({}) == []
+    assert pool_flags({"workers": 1, "backend": "loky", "show": False}) == pool_flags({}) == []
 
 
 def test_every_argument_is_one_of_a_pool() -> None:
-    assert set(Where.__annotations__) == {field.name for field in dataclasses.fields(Pool)} - {"pruning"}
+    assert set(PoolOptions.__annotations__) == {field.name for field in dataclasses.fields(Pool)} - {"pruning"}
 
 
 def test_a_pool_finds_its_data_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

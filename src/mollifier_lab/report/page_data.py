@@ -8,20 +8,20 @@ from typing import Any
 
 from mollifier_lab.report import curves, facts, formats
 from mollifier_lab.report.estimates import estimate
-from mollifier_lab.report.reading import Run, Variant, number
+from mollifier_lab.report.reading import Run, VariantRuns, number
 from mollifier_lab.report.summary import TableRow
 
-LEVEL_POINTS = 250  # of a block's level: there may be a hundred blocks, and levels are smooth
+LEVEL_POINTS = 250  # points of a block's level: there may be a hundred blocks, and levels are smooth
 WORDS = {"done": "done", "failed": "failed", "started": "unfinished", "empty": "unfinished"}
 
 
-def drawn(found: list[Variant], rows: list[TableRow], levels: list[Variant]) -> dict[str, Any]:
-    """All that is drawn of one task.
+def page_data(found: list[VariantRuns], rows: list[TableRow], levels: list[VariantRuns]) -> dict[str, Any]:
+    """Return everything that is drawn for one task.
 
     Args:
-        found: Its variants.
-        rows: The table: a row for each of them.
-        levels: Those whose levels are drawn.
+        found: The variants of the task.
+        rows: The table: one row per variant.
+        levels: The variants whose levels are drawn.
     """
     names, shown = curves.logged(found), curves.series(found)
     return {
@@ -35,7 +35,7 @@ def drawn(found: list[Variant], rows: list[TableRow], levels: list[Variant]) -> 
 
 
 def status(run: Run) -> str:
-    """How a run ended, in a word."""
+    """Describe how a run ended, in one word."""
     return "damaged" if run.damage else "diverged" if run.diverged else WORDS[run.status]
 
 
@@ -43,7 +43,7 @@ def _metric(name: str, log: bool) -> dict[str, Any]:
     return {"name": name, "title": formats.title(name), "percent": formats.is_percent(name), "log": log}
 
 
-def _variant(variant: Variant, found: list[Variant], names: Sequence[str]) -> dict[str, Any]:
+def _variant(variant: VariantRuns, found: list[VariantRuns], names: Sequence[str]) -> dict[str, Any]:
     updates = curves.grid(variant)
     return {
         "name": variant.short,
@@ -65,8 +65,8 @@ def _seed(run: Run, updates: Sequence[int], names: Sequence[str]) -> dict[str, A
     }
 
 
-def _finals(found: Sequence[Variant]) -> list[str]:
-    """What was measured at the end: the table's metric first."""
+def _finals(found: Sequence[VariantRuns]) -> list[str]:
+    """Return the metrics that were measured at the end, with the table's metric first."""
     names = dict.fromkeys([found[0].headline])
     for variant in found:
         for run in variant.done:
@@ -74,8 +74,10 @@ def _finals(found: Sequence[Variant]) -> list[str]:
     return list(names)
 
 
-def _final(name: str, found: list[Variant], rows: list[TableRow]) -> dict[str, Any]:
-    """The final values of a metric. The table's own has its estimates; of others there is no word for a run that diverged: it is left out."""
+def _final(name: str, found: list[VariantRuns], rows: list[TableRow]) -> dict[str, Any]:
+    """Return the final values of a metric. Diverged runs count in the table's own metric, which has estimates; in other metrics they are
+    left out.
+    """
     headline = name == found[0].headline
     shown, values = [], []
     for variant, row in zip(found, rows, strict=True):
@@ -85,7 +87,7 @@ def _final(name: str, found: list[Variant], rows: list[TableRow]) -> dict[str, A
         shown.append(
             {
                 "points": [[seed, _round(value)] for seed, value in kept],
-                # another kind of number is not drawn beside ours
+                # numbers of another kind are not drawn next to ours
                 "paper": row.paper if headline and not row.paper_note else None,
                 **_estimate(row.final if headline else estimate(value for _, value in kept)),
             }
@@ -97,7 +99,7 @@ def _estimate(found: Any) -> dict[str, Any]:
     return {"mean": _round(found.mean), "low": _round(found.low), "high": _round(found.high), "n": found.n}
 
 
-def _levels(index: int, variant: Variant) -> dict[str, Any]:
+def _levels(index: int, variant: VariantRuns) -> dict[str, Any]:
     updates, blocks = curves.levels(variant.averaged)
     kept = curves.thin(len(updates), LEVEL_POINTS)
     shown = [updates[at] for at in kept]
@@ -111,13 +113,13 @@ def _levels(index: int, variant: Variant) -> dict[str, Any]:
 
 def _rounded(values: Iterable[float], digits: int = 6) -> list[float | int | None]:
     found = [_round(value, digits) for value in values]
-    while found and found[-1] is None:  # what is not there need not be said
+    while found and found[-1] is None:  # entries without a value are left out
         found.pop()
     return found
 
 
 def _round(value: float, digits: int = 6) -> float | int | None:
-    """Six digits are more than a plot shows; null is how JSON says that there is none."""
+    """Round to six digits, more than a plot shows; null means in JSON that there is no value."""
     if not math.isfinite(value):
         return None
     short = float(f"{value:.{digits}g}")

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 ROUNDS, CLOSE = (
     10,
     0.01,
-)  # of LSUV: at most so many corrections of a layer, until its variance is this close to the wanted one
+)  # LSUV: at most this many corrections of a layer, until its variance is this close to 1
 
 
 def hidden_layers(model: nn.Module) -> list[nn.Linear]:
-    """The linear layers but for the last one, which is the output, and for the gates of highways."""
+    """Return the linear layers except for the last one, which is the output, and for the gates of highways."""
     layers = [(name, part) for name, part in model.named_modules() if isinstance(part, nn.Linear)]
     return [part for name, part in layers[:-1] if not name.endswith("gate")]
 
@@ -61,8 +61,8 @@ def critical_gain(activation: nn.Module) -> float:
         >>> critical_gain(nn.Sigmoid()), critical_gain(nn.Tanh()), round(critical_gain(nn.ReLU()), 3)
         (4.0, 1.0, 1.414)
 
-    It is one over the root mean square of the slopes just below and just above 0 (dynamical isometry, Pennington et al. 2017). With a sigmoid
-    it takes `centre`, too: else the signal is not around 0.
+    It is one over the root mean square of the slopes just below and just above 0 (dynamical isometry, Pennington et al. 2017). A sigmoid
+    also needs `centre`; otherwise the signal is not around 0.
     """
     with torch.enable_grad():
         near = torch.tensor([-1e-3, 1e-3], dtype=torch.float64, requires_grad=True)
@@ -79,8 +79,8 @@ def centre(model: nn.Module, activation: nn.Module) -> None:
         >>> torch.allclose(model[2](torch.full((1, 4), 0.5)), torch.zeros(1, 4), atol=1e-6)
         True
 
-    A sigmoid gives 0.5 at 0. With zero biases that constant part of its output, times random weights, drives the units of the next layer
-    apart, far from the slope at 0 that carries the signal; the larger the weights, the further.
+    A sigmoid is 0.5 at 0. With zero biases, this constant part of its output, multiplied by random weights, drives the units of the next layer
+    apart and away from the slope at 0 that carries the signal. Larger weights drive them further.
     """
     at_zero = float(activation(torch.zeros(())))
     for layer in hidden_layers(model)[1:]:

@@ -1,4 +1,4 @@
-"""Where the settings of a run start from: a task's defaults, then a preset, then a file. The flags come last. No torch here."""
+"""Where the settings of a run start from: a task's defaults, then a preset, then a file. Flags override all of them. No torch here."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mollifier_lab.variants import parse_changes
 
 
 @dataclass(frozen=True)
-class Start:
-    """What a file says: the config.json of a run, what a search found best, or any part of such a file."""
+class ConfigFile:
+    """The contents of a file: the config.json of a run, the best settings of a search, or any part of such a file."""
 
     task: str = ""
     method: str = ""
@@ -29,11 +29,11 @@ class Start:
     imports: list[Any] = field(default_factory=list)
 
     @classmethod
-    def read(cls, path: Path) -> Start:
-        """Read it.
+    def read(cls, path: Path) -> ConfigFile:
+        """Read the file.
 
         Raises:
-            LabError: If it is not there, no JSON or YAML object, or says what is not understood.
+            LabError: If it does not exist, is not a JSON or YAML object, or is not understood.
         """
         try:
             found = _yaml(path) if path.suffix in (".yaml", ".yml") else read_object(path, f"--config {path}")
@@ -42,7 +42,7 @@ class Start:
         except ValueError as error:  # a name that no file can have
             raise LabError(f"--config {str(path)!r}: {error}") from None
         if found.pop("format", FORMAT) != FORMAT:
-            raise LabError(f"--config {path}: of another format than {FORMAT}, which this version reads")
+            raise LabError(f"--config {path}: expected format {FORMAT}, which this version reads")
         kinds = {each.name: type(getattr(cls(), each.name)) for each in fields(cls)}
         for name, value in found.items():
             if name not in kinds:
@@ -62,13 +62,13 @@ class Start:
         return start
 
     def begin(self, task: str, preset: str = "") -> Settings:
-        """The settings that flags then change.
+        """Return the settings that flags then change.
 
         Raises:
-            LabError: If the file is of another task, or a setting is not known or out of range.
+            LabError: If the file belongs to another task, or a setting is not known or out of range.
         """
         if self.task and self.task != task:
-            raise LabError(f"--config is of task {self.task!r}, given was {task!r}")
+            raise LabError(f"--config is for task {self.task!r}, but the command names {task!r}")
         return settings_for(task, preset or self.preset or "paper", **parse_changes(self.settings, task))
 
 
@@ -76,18 +76,18 @@ def _yaml(path: Path) -> dict[str, Any]:
     import yaml  # type: ignore[import-untyped]
 
     class Once(yaml.SafeLoader):  # type: ignore[misc]
-        """Refuses a name that is there twice; YAML's own loader drops the first in silence."""
+        """Refuse a name that is given twice; YAML's own loader silently drops the first."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             names = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
             if twice := [name for name, count in names.items() if count > 1]:
-                raise yaml.YAMLError(f"{twice[0]!r:.100} is there twice; expected it once")
+                raise yaml.YAMLError(f"{twice[0]!r:.100} is given twice; expected it once")
             return super().construct_mapping(node, deep)
 
     try:
         found = yaml.load(read_text(path, what=f"--config {path}"), Loader=Once)
     except (yaml.YAMLError, RecursionError) as error:
-        raise LabError(f"--config {path}: no YAML ({' '.join(str(error).split())})") from None
+        raise LabError(f"--config {path}: not YAML ({' '.join(str(error).split())})") from None
     if not isinstance(found, dict):
         raise LabError(f"--config {path}: expected an object, {{...}}, not {found!r:.100}")
     return found

@@ -16,7 +16,7 @@ COMMON: dict[str, str] = {
     "evaluate_every": "chosen: how often we look",
     "converged": "chosen: 0, a run takes its whole time",
     "save_every": "chosen: how often we save",
-    "gain": "chosen: Glorot as it stands; no version gives the initial weights of this task",
+    "gain": "chosen: Glorot unchanged; no version gives the initial weights of this task",
     "flush_denormal": "chosen: for the same speed of all methods",
     "schedule": "paper: section 3.3",
     "k": f"chosen: no version gives it for a task (the published figure has 10, 50 and 100); {TRIALS}",

@@ -1,4 +1,4 @@
-"""A folder of runs as the table, the page and the server see it: read once, in one place."""
+"""Read a folder of runs once, for the table, the page and the server."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from itertools import groupby
 from pathlib import Path
 
 from mollifier_lab.errors import LabError
-from mollifier_lab.report.reading import Run, Variant, read, variants
+from mollifier_lab.report.reading import Run, VariantRuns, read, variants
 from mollifier_lab.report.summary import TableRow, summarise
 from mollifier_lab.report.trust import remarks
 from mollifier_lab.runs import find_runs
 
 
 @dataclass(frozen=True)
-class Seen:
+class FolderContents:
     """What was found in a folder.
 
     Attributes:
-        runs: All that could be read.
+        runs: All runs that could be read.
         tasks: Their variants, by task.
         rows: The table.
         notes: What could not be read, is damaged or was left out.
     """
 
     runs: list[Run]
-    tasks: dict[str, list[Variant]]
+    tasks: dict[str, list[VariantRuns]]
     rows: list[TableRow]
     notes: list[str]
 
     @property
-    def found(self) -> list[Variant]:
+    def found(self) -> list[VariantRuns]:
         """The variants of all tasks."""
         return [variant for each in self.tasks.values() for variant in each]
 
 
-def look(root: Path, folders: Sequence[Path] = ()) -> Seen:
-    """Read all runs of a folder, or of some folders in it.
+def read_folder(root: Path, folders: Sequence[Path] = ()) -> FolderContents:
+    """Read all runs in a folder, or in some of its folders.
 
     Raises:
-        LabError: If there is no run that can be read.
+        LabError: If no run can be read.
     """
     runs, problems = read(run for folder in folders or [root] for run in find_runs(folder))
     if not runs:
         raise LabError(f"{root}: none of its runs can be read:\n" + "\n".join(problems))
     found, left_out = variants(runs)
     tasks = {task: list(group) for task, group in groupby(found, key=lambda variant: variant.task)}
-    return Seen(runs, tasks, summarise(found), [*problems, *left_out, *remarks(runs)])
+    return FolderContents(runs, tasks, summarise(found), [*problems, *left_out, *remarks(runs)])

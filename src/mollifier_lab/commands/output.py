@@ -1,4 +1,4 @@
-"""What the commands print: plain text where it is no terminal, never a control character there. No torch here."""
+"""What the commands print: plain text without control characters if the output is not a terminal. No torch here."""
 
 from __future__ import annotations
 
@@ -18,46 +18,46 @@ if TYPE_CHECKING:
 
 
 def console() -> Console:
-    """Standard output. In a file or a pipe, a table is as wide as it needs."""
+    """Return the console of standard output. In a file or a pipe, a table is as wide as it needs to be."""
     from rich.console import Console
 
     return Console() if sys.stdout.isatty() else Console(width=240, force_terminal=False)
 
 
 def table(*columns: str) -> Table:
-    """An empty table in the house's style."""
+    """Return an empty table in our style."""
     from rich import box
 
-    from mollifier_lab.report.fitting import Fitting
+    from mollifier_lab.report.splitting_table import SplittingTable
 
-    found = Fitting(box=box.SIMPLE_HEAD, pad_edge=False)
+    found = SplittingTable(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         found.add_column(column, overflow="ellipsis")
     return found
 
 
 def result_line(task: str, result: dict[str, Any], out: Path) -> str:
-    """One line about a finished run."""
+    """Describe a finished run in one line."""
     metric = TASKS[task].headline
     value = show_metric(metric, result.get("final", {}).get(metric))
     reason = f" ({result['divergence']})" if result.get("divergence") else ""
     lost = f", diverged{reason}" if result.get("diverged") else ""
     open_ended = show_unfinished(result.get("annealing")) if not lost else ""
-    # what is measured is the plain network, which has not been trained as such
-    rest = f"; {open_ended}, the plain network is measured all the same" if open_ended else ""
+    # the plain network is measured, which has not been trained without mollification
+    rest = f"; {open_ended}, and the plain network was measured nevertheless" if open_ended else ""
     if result.get("other_data"):
-        rest += f"; on other data than the published: {', '.join(result['other_data'])}"
+        rest += f"; on data other than the published files: {', '.join(result['other_data'])}"
     return f"{out}: {title(metric)} {value} after {result['updates']} updates, {show_seconds(result['seconds'])}{lost}{rest}"
 
 
 def say(text: str) -> None:
-    """Print it in one of the processes of a run."""
+    """Print a text in one of the processes of a run."""
     if rank() == 0:
         print(text)
 
 
 def tell_end(task: str, result: dict[str, Any], out: Path) -> None:
-    """What came out."""
+    """Print the result."""
     say(f"done: {result_line(task, result, out)}\nto look at it: mollifier report {shlex.quote(str(out))}")
 
 

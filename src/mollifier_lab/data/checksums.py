@@ -1,4 +1,4 @@
-"""Whose bytes a run learns from: the checksum of every file of its data, and whether they are the published ones."""
+"""Compute the checksum of every file that a run learns from, and compare it with the published one."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from mollifier_lab.data.folder import DataError, cache_folder, data_folder, loca
 from mollifier_lab.data.sources import Source, source
 
 SETS = {"mnist": "mnist", "cifar10": "cifar10", "ptb": "ptb", "characters": "word-vectors"}
-SETTLED = 2 * 10**9  # nanoseconds: a younger file could change again without another time
+SETTLED = 2 * 10**9  # nanoseconds: a younger file could change again without a change of its time
 
 
 @dataclass(frozen=True)
-class Sums:
-    """What was found of a task's data.
+class Checksums:
+    """What was found out about a task's data.
 
     Attributes:
-        files: A checksum for each file, as ``algorithm:digest``; empty for a task that makes its data.
+        files: A checksum for each file, as ``algorithm:digest``; empty for a task that generates its data.
         other: The files that are not the published ones.
     """
 
@@ -31,29 +31,29 @@ class Sums:
     other: tuple[str, ...] = ()
 
 
-def check_data(task: str, data: Path | None, *, allow_other: bool = False, facts: Source | None = None) -> Sums:
-    """Check the files of a task's data against what is known of them.
+def check_data(task: str, data: Path | None, *, allow_other: bool = False, facts: Source | None = None) -> Checksums:
+    """Check the files of a task's data against what is known about them.
 
-    Word vectors have no known checksum: any file serves, and its checksum says which it was.
+    Word vectors have no known checksum: any file can be used, and its checksum identifies it.
 
     >>> check_data("parity", None)
-    Sums(files={}, other=())
+    Checksums(files={}, other=())
 
     Args:
-        task: Its name.
-        data: The data folder, as the user named it.
-        allow_other: Take files that are not the published ones.
-        facts: Other facts about the set than the published ones.
+        task: The name of the task.
+        data: The data folder that the user named.
+        allow_other: Whether to accept files that are not the published ones.
+        facts: Facts about the set that replace the published ones.
 
     Raises:
         DataError: If a file is missing, or is not the published one and ``allow_other`` is False.
     """
     if task not in SETS:
-        return Sums()
+        return Checksums()
     facts = facts or source(SETS[task])
     place = locate(facts.name, data_folder(data), facts)
     if facts.others:
-        return Sums({place.name: digest(place, "sha256")})
+        return Checksums({place.name: digest(place, "sha256")})
     found: dict[str, str] = {}
     other: dict[str, str] = {}
     for file in facts.files:
@@ -64,17 +64,17 @@ def check_data(task: str, data: Path | None, *, allow_other: bool = False, facts
     if other and not allow_other:
         listed = "\n  ".join(other.values())
         raise DataError(
-            f"{facts.title}: not the published files:\n  {listed}\nTo fetch them: mollifier data {task}. "
-            f"To train on these all the same: --allow-other-data; every table and page then says so."
+            f"{facts.title}: not the published files:\n  {listed}\nTo download them: mollifier data {task}. "
+            f"To train on these nevertheless: --allow-other-data; every table and page then says so."
         )
-    return Sums(found, tuple(other))
+    return Checksums(found, tuple(other))
 
 
 def digest(path: Path, algorithm: str) -> str:
-    """The checksum of a file as ``algorithm:digest``, from the cache if the file is as it was then.
+    """Return the checksum of a file as ``algorithm:digest``, from the cache if the file has not changed.
 
-    It is known again by its path, size, inode and both its times. The second, of the last change of anything about it, can not be set
-    by hand, so that also a file with a forged date is read again.
+    A file is recognised by its path, size, inode and both its times. The second time, that of the last change of anything about it, cannot be set
+    by hand, so a file with a forged date is read again.
     """
     path = path.resolve()
     key = _key(path, algorithm)
@@ -85,7 +85,7 @@ def digest(path: Path, algorithm: str) -> str:
     found = f"{algorithm}:{files.digest(path, algorithm)}"
     times = path.stat()
     if _key(path, algorithm) == key and time.time_ns() - max(times.st_mtime_ns, times.st_ctime_ns) > SETTLED:
-        with contextlib.suppress(OSError):  # it is read again next time, which takes longer and is as right
+        with contextlib.suppress(OSError):  # the file is read again next time, which takes longer but gives the same
             files.write_atomically(kept, json.dumps({"key": key, "sum": found}).encode())
     return found
 
@@ -96,7 +96,7 @@ def _key(path: Path, algorithm: str) -> list[str | int]:
 
 
 def _read(kept: Path, key: list[str | int]) -> str | None:
-    """What the cache knows of a file; a link, or what another user has put there, is not believed."""
+    """Return what the cache knows about a file. A link, or an entry that another user has made, does not count."""
     try:
         handle = os.open(kept, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     except OSError:

@@ -1,4 +1,4 @@
-"""Where runs are made: the arguments that `compare`, `search` and `tune` share, and the same as flags of a command."""
+"""Where runs are made: the arguments that `compare`, `search` and `tune` share, and the same arguments as flags of a command."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from mollifier_lab.backends import Backend
 from mollifier_lab.pool import Pool
 
 
-class Where(TypedDict, total=False):
-    """Keyword arguments for a `Pool`, which has their defaults and says what they mean."""
+class PoolOptions(TypedDict, total=False):
+    """Keyword arguments of a `Pool`, which documents them and has their defaults."""
 
     data: Path | None
     workers: int
@@ -22,10 +22,10 @@ class Where(TypedDict, total=False):
     logger: str
 
 
-def where_flags(where: Where) -> list[str]:
-    """Return the words that say the same on a command line; what is left at its default is left out, and so is ``show``.
+def pool_flags(where: PoolOptions) -> list[str]:
+    """Return the same arguments as words of a command line, without defaults and without ``show``.
 
-    >>> where_flags({"workers": 2, "threads": 0, "show": False})
+    >>> pool_flags({"workers": 2, "threads": 0, "show": False})
     ['--workers', '2']
     """
     words = []

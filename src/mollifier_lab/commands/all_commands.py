@@ -22,10 +22,10 @@ from mollifier_lab.commands.train import Train as Train
 
 
 class Command(Protocol):
-    """What the command line was understood as."""
+    """A command line that has been parsed."""
 
     def run(self) -> int:
-        """Do it; the exit code."""
+        """Run the command and return the exit code."""
 
 
 COMMANDS: dict[str, type[Any]] = {

@@ -1,4 +1,6 @@
-"""The folders that runs and studies get by themselves: what was changed is in the name, so that other settings do not meet. No torch here."""
+"""The default folders of runs and studies: their names contain what was changed, so that different settings get different folders. No torch
+here.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from mollifier_lab.variants import Variant
 
 
 def run_folder(config: RunConfig) -> Path:
-    """Where `mollifier train` puts a run.
+    """Return the folder in which `mollifier train` puts a run.
 
     >>> run_folder(RunConfig.make("parity", "mollified")).as_posix()
     'runs/parity/mollified/seed-0'
@@ -25,7 +27,7 @@ def run_folder(config: RunConfig) -> Path:
 
 
 def study_folder(kind: str, task: str, preset: str, changes: Mapping[str, Any]) -> Path:
-    """Where `mollifier compare` and `mollifier search` put what they make.
+    """Return the folder in which `mollifier compare` and `mollifier search` put their results.
 
     >>> study_folder("compare", "parity", "quick", {"lr": 0.5}).as_posix()
     'runs/compare/parity-quick_lr=0.5'
@@ -34,7 +36,7 @@ def study_folder(kind: str, task: str, preset: str, changes: Mapping[str, Any]) 
 
 
 def _changes(config: RunConfig) -> dict[str, Any]:
-    """What differs from the preset; from the defaults, if there is none of that name any more."""
+    """Return what differs from the preset, or from the defaults if there is no such preset any more."""
     try:
         usual = settings_for(config.task, config.preset)
     except LabError:

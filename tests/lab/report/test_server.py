@@ -18,7 +18,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from mollifier_lab.cli import main
 from mollifier_lab.errors import LabError
-from mollifier_lab.report.serving import Server
+from mollifier_lab.report.server import Server
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings import RunConfig
 from tests.lab.report.folders import write_run

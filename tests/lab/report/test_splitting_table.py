@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from mollifier_lab.commands.lists import Methods, Tasks
-from mollifier_lab.commands.screen import table
+from mollifier_lab.commands.output import table
 from mollifier_lab.report.summary import HEADINGS, columns
 from mollifier_lab.report.terminal import terminal_tables
 from tests.lab.report.conftest import Written

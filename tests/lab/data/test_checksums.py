@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from mollifier_lab import engine, files
-from mollifier_lab.commands.screen import result_line
-from mollifier_lab.data import sums
+from mollifier_lab.commands.output import result_line
+from mollifier_lab.data import checksums
+from mollifier_lab.data.checksums import check_data, digest
 from mollifier_lab.data.folder import DataError, cache_folder
 from mollifier_lab.data.sources import source
-from mollifier_lab.data.sums import check_data, digest
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings import RunConfig
 from tests.lab.data import makers
@@ -25,7 +25,7 @@ PTB = {"width": 4, "steps": 2, "batch": 1, "updates": 2, "layers": 2}
 @pytest.fixture(autouse=True)
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests' files are young."""
-    monkeypatch.setattr(sums, "SETTLED", -1)
+    monkeypatch.setattr(checksums, "SETTLED", -1)
 
 
 def test_other_files_are_refused_named_and_nothing_is_written(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_run_on_other_files_says_so_for_ever(tmp_path: Path) -> None:
     makers.ptb(tmp_path / "ptb", train=" a b c <unk> d e \n" * 9)
     config = dataclasses.replace(RunConfig.make("ptb", "plain", preset="quick", **PTB), other_data=True)
     result = engine.train(config, tmp_path / "run", data=tmp_path, hardware=HERE, show=False)
-    assert "; on other data than the published: ptb.train.txt, " in result_line("ptb", result, tmp_path)
+    assert "; on data other than the published files: ptb.train.txt, " in result_line("ptb", result, tmp_path)
     folder = RunFolder(tmp_path / "run")
     assert folder.config().other_data
     found = folder.json("environment.json")["identity"]
@@ -95,7 +95,7 @@ def test_a_file_is_read_once_and_again_when_it_has_changed(tmp_path: Path, monke
 
 
 def test_a_young_file_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sums, "SETTLED", 10**12)
+    monkeypatch.setattr(checksums, "SETTLED", 10**12)
     (tmp_path / "a.bin").write_bytes(b"one")
     digest(tmp_path / "a.bin", "sha256")
     assert not (cache_folder() / "sums").exists()

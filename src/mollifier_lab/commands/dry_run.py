@@ -1,4 +1,4 @@
-"""`--dry-run`: what would be done, with every setting, and nothing done. No torch here."""
+"""`--dry-run`: show what would be done, with every setting, and do nothing. No torch here."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings import Range, RunConfig
 
 
-def tell(runs: Iterable[tuple[RunConfig, Path]], also: str = "") -> int:
-    """Print the whole config of each variant, and each run's folder with what is in it; the exit code: 2 if a folder holds another run."""
+def print_plan(runs: Iterable[tuple[RunConfig, Path]], also: str = "") -> int:
+    """Print the whole config of each variant, and each run's folder with its contents. Return the exit code: 2 if a folder contains a
+    different run.
+    """
     from mollifier_lab.job import different
 
     found = list(runs)
@@ -28,10 +30,10 @@ def tell(runs: Iterable[tuple[RunConfig, Path]], also: str = "") -> int:
     return 2 if problems else 0
 
 
-def tell_ranges(space: dict[str, Range]) -> str:
-    """What a search draws, in words.
+def describe_ranges(space: dict[str, Range]) -> str:
+    """Describe what a search draws.
 
-    >>> tell_ranges({"lr": (0.1, 1.0, "log")})
+    >>> describe_ranges({"lr": (0.1, 1.0, "log")})
     'lr from 0.1 to 1 (log)'
     """
     return ", ".join(f"{name} from {low:g} to {high:g} ({scale})" for name, (low, high, scale) in space.items())

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 
-def cut(text: str, longest: int) -> str:
-    """Leave out the middle of a text that is too long: what tells two apart is often at the end.
+def shorten_middle(text: str, longest: int) -> str:
+    """Leave out the middle of a text that is too long. The end is kept, because it often tells two texts apart.
 
-    >>> cut("abcdefghij", 7)
+    >>> shorten_middle("abcdefghij", 7)
     'abc…hij'
     """
     if len(text) <= longest:

@@ -1,4 +1,4 @@
-"""Is a checkpoint with a right checksum really one of this run? What torch would take without a word is looked at here."""
+"""Check that a checkpoint with a right checksum fits this run, including what torch would accept silently."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ NUMBERS = ("loss_count", "first_loss", "valid_loss", "seconds")
 
 
 def check_state(state: dict[str, Any], update: int, model: nn.Module) -> None:
-    """Refuse what a run of this model does not save; to be called before anything is taken over.
+    """Refuse a state that a run of this model does not save. Call it before anything is restored.
 
     Args:
-        state: What the checkpoint holds.
-        update: That of its name.
-        model: The run's.
+        state: The contents of the checkpoint.
+        update: The update in its name.
+        model: The model of the run.
 
     Raises:
-        ValueError: If a part is not as it must be.
-        KeyError: If one is missing. Whatever else is raised means the same.
+        ValueError: If a part has the wrong form.
+        KeyError: If a part is missing. Any other exception means the same.
     """
     plain, lengths = state["plain"], state["lengths"]
     _demand(type(plain["update"]) is int and plain["update"] == update, "update")
@@ -42,13 +42,16 @@ def check_state(state: dict[str, Any], update: int, model: nn.Module) -> None:
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load an optimiser's state, if its options are this one's and its tensors have the shapes of the parameters.
+    """Load an optimiser's state if its options match this optimiser and its tensors match the shapes of the parameters.
 
     Raises:
-        ValueError: If not. Whatever else is raised means the same.
+        ValueError: If not. Any other exception means the same.
     """
     for theirs, ours in zip(state["param_groups"], optimizer.param_groups, strict=True):
-        common = (theirs.keys() & ours.keys()) - {"params", "lr"}  # another torch may know one more
+        common = (theirs.keys() & ours.keys()) - {
+            "params",
+            "lr",
+        }  # another version of torch may have additional options
         _demand(all(theirs[name] == ours[name] for name in common), "optimizer")
     names = [set(group) for group in optimizer.param_groups]
     optimizer.load_state_dict(state)
@@ -60,4 +63,4 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> N
 
 def _demand(good: bool, name: str) -> None:
     if not good:
-        raise ValueError(f"{name} is not as this run saves it")
+        raise ValueError(f"{name} does not have the form that this run saves")

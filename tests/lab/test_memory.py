@@ -9,7 +9,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from mollifier_lab import LabError, RunConfig, engine, room, tasks
+from mollifier_lab import LabError, RunConfig, engine, memory, tasks
 from mollifier_lab.cli import main
 from mollifier_lab.hardware import Hardware
 from mollifier_lab.progress import Progress
@@ -44,7 +44,7 @@ def test_a_network_beyond_the_memory_is_refused_with_an_estimate(flags: list[str
     error = capsys.readouterr().err
     assert error.startswith(f"error: not enough memory for bits=40, depth={flags[1]}, width=")
     assert " GB or more, and there are " in error
-    assert error.endswith("take a smaller network\n")
+    assert error.endswith("choose a smaller network\n")
     assert not list(tmp_path.iterdir())
 
 
@@ -66,24 +66,24 @@ def test_the_estimate_is_below_the_true_number_of_weights(task: str, tiny_folder
     true = sum(each.numel() for each in tasks.make(config, tiny_folder).model().parameters())
     assert layers >= 1
     assert 0.3 * true < weights <= true
-    room.check_room(config.settings, memory=10**9)
+    memory.check_memory(config.settings, memory=10**9)
 
 
 def test_an_unknown_memory_refuses_nothing() -> None:
     settings = RunConfig.make("parity", "plain", depth=1_000_000).settings
-    room.check_room(settings, memory=0)
+    memory.check_memory(settings, memory=0)
     with pytest.raises(LabError, match="need 670 GB or more, and there are 669 GB"):
-        room.check_room(settings, memory=669 * 10**9)
-    room.check_room(settings, memory=671 * 10**9)
+        memory.check_memory(settings, memory=669 * 10**9)
+    memory.check_memory(settings, memory=671 * 10**9)
 
 
 def test_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "memory.max").write_text("1048576\n")
     (tmp_path / "no limit").write_text("max\n")
-    monkeypatch.setattr(room, "LIMITS", (str(tmp_path / "no limit"), str(tmp_path / "none")))
-    assert room.physical_memory() > 2**28
-    monkeypatch.setattr(room, "LIMITS", (str(tmp_path / "memory.max"),))
-    assert room.physical_memory() == 2**20
+    monkeypatch.setattr(memory, "LIMITS", (str(tmp_path / "no limit"), str(tmp_path / "none")))
+    assert memory.physical_memory() > 2**28
+    monkeypatch.setattr(memory, "LIMITS", (str(tmp_path / "memory.max"),))
+    assert memory.physical_memory() == 2**20
 
 
 def test_a_run_of_days_is_warned_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def test_a_run_of_days_is_warned_of_once(monkeypatch: pytest.MonkeyPatch) -> Non
     progress._console = Console(file=said)
     for update in range(1, 6):
         progress.step(update, torch.tensor(1.0), None)
-    expected = "warning: the last updates took 3.5 s each: at that speed the run takes 40.5 days more\n"
+    expected = "warning: the last updates took 3.5 s each: at that speed the run takes another 40.5 days\n"
     assert said.getvalue() == expected
 
 

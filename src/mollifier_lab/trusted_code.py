@@ -1,6 +1,6 @@
-"""Which code this user has named before: a mark for each file or module, in the cache folder. No torch here.
+"""Remember which code this user has named before: a mark for each file or module, in the cache folder. No torch here.
 
-A config names the code that its run was made with; without such a mark a folder of runs from elsewhere could start code by being looked at.
+A config names the code that its run was made with. Without such a mark, merely looking at a folder of runs from elsewhere could run code.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from mollifier_lab.files import write_atomically
 
 
 def trust(source: str) -> None:
-    """Remember that this user has named it; where there is no place for that, the user names it each time."""
+    """Remember that this user has named the code. If the mark cannot be written, the user must name the code each time."""
     with contextlib.suppress(OSError, RuntimeError):
         write_atomically(_mark(source), f"{source}\n".encode())
 
 
 def is_trusted(source: str) -> bool:
-    """Has this user named it before? A link, or what another user has put there, is not believed."""
+    """Return whether this user has named the code before. A link, or a mark that another user has made, does not count."""
     try:
         mark = _mark(source)
         mine = not hasattr(os, "getuid") or mark.lstat().st_uid == os.getuid()

@@ -1,4 +1,6 @@
-"""Tables that fit a narrow terminal: lines break between words, never inside them or in numbers; columns without room go into a table below."""
+"""Tables that fit a narrow terminal: lines break between words, never inside words or numbers, and columns without room go into a second
+table.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,18 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-LONGEST = 40  # letters of a word that a column makes room for; the rest is cut, and said to be by …
+LONGEST = 40  # letters of a word that a column makes room for; the rest is cut and replaced by …
 AROUND = 3  # letters around a cell, and one more at the edge
-EASY = 18  # letters that a column of longer texts is given, where there is room for a table of it
+EASY = 18  # letters that a column of longer texts gets, if there is room
 SHORT = 8  # letters of cells that are never broken
-WORST = 0.999  # a column that has all the room it wants
+WORST = 0.999  # a column that gets all the room it needs
 
 
-class Fitting(Table):
-    """A table that takes itself apart where it would have to break words.
+class SplittingTable(Table):
+    """A table that splits into several if it would have to break words.
 
     >>> import io
-    >>> wide = Fitting("variant", "final", "difference to baseline")
+    >>> wide = SplittingTable("variant", "final", "difference to baseline")
     >>> wide.add_row("mollified", "0.0124", "+0.00740")
     >>> narrow = Console(width=26, file=(file := io.StringIO()))
     >>> narrow.print(wide)
@@ -28,7 +30,7 @@ class Fitting(Table):
     """
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw it, in as many parts as it needs."""
+        """Draw the table, in as many parts as it needs."""
         room = options.max_width
         texts = [[_text(each) for each in (column.header, *column._cells)] for column in self.columns]
         needs = [
@@ -43,7 +45,7 @@ class Fitting(Table):
         parts = min((list(groups(each, room)) for each in (easy, [*needs[:1], *easy[1:]])), key=len)
         for place, part in enumerate(parts):
             yield self._part(part, needs, wants, room, first=place == 0)
-        if self.caption is not None:  # below a narrow part it would be narrow, too
+        if self.caption is not None:  # below a narrow part it would be narrow as well
             yield Text(_text(self.caption), style="italic dim")
 
     def _part(self, part: Sequence[int], needs: Sequence[int], wants: Sequence[int], room: int, first: bool) -> Table:
@@ -59,7 +61,7 @@ class Fitting(Table):
 
 
 def groups(needs: Sequence[int], room: int) -> Iterator[list[int]]:
-    """Which columns stand in which table: as many as fit, the first in each.
+    """Return which columns are in which table: as many as fit, with the first column in each.
 
     >>> list(groups([10, 8, 8, 8], 40))
     [[0, 1, 2], [0, 3]]
@@ -74,7 +76,7 @@ def groups(needs: Sequence[int], room: int) -> Iterator[list[int]]:
 
 
 def share(needs: Sequence[int], wants: Sequence[int], room: int) -> list[int]:
-    """Give each column what it needs, and what is left to those that lack most.
+    """Give each column what it needs, and the rest to those that lack most.
 
     >>> share([4, 4], [20, 6], 16)
     [12, 4]

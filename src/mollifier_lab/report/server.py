@@ -1,4 +1,4 @@
-"""The page from a small server of this machine's own: it brings itself up to date while runs go on, and nothing is ever written.
+"""Serve the page from a small server on this machine. It updates itself while runs are in progress, and nothing is ever written.
 
 >>> import tempfile
 >>> server = Server(Path(tempfile.mkdtemp()), port=0)
@@ -18,7 +18,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from mollifier_lab.errors import LabError
-from mollifier_lab.report.looking import look
+from mollifier_lab.report.folder_contents import read_folder
 from mollifier_lab.report.page import EVERY, page_html
 
 PORT = 8765
@@ -26,19 +26,19 @@ TRIES = 20  # ports that are tried in turn
 FILES = ("config.json", "wanted.json", "metrics.jsonl", "result.json", "failure.txt", "study.json")
 WAITING = """<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="2">
 <meta name="color-scheme" content="light dark"><title>waiting for runs</title></head>
-<body><main><h1>No run to show yet</h1><p>{}</p><p>This page looks again by itself.</p></main></body></html>"""
+<body><main><h1>No run to show yet</h1><p>{}</p><p>This page reloads by itself.</p></main></body></html>"""
 
 
 class Server(ThreadingHTTPServer):
-    """Serves the page of a folder. It only reads: the folder, and GET and HEAD requests.
+    """Serve the page of a folder. The server only reads the folder, and answers only GET and HEAD requests.
 
     Args:
         folder: A run, or any folder with runs in it, now or later.
-        host: The address to listen at; the machine's own by default, which no other machine reaches.
+        host: The address to listen at; by default the local one, which no other machine can reach.
         port: The port, or the first free one after it; 0: any.
 
     Raises:
-        LabError: If the folder is not there, or the address can not be listened at.
+        LabError: If the folder does not exist, or the server cannot listen at the address.
     """
 
     daemon_threads = True
@@ -46,7 +46,9 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, folder: Path, host: str = "127.0.0.1", port: int = PORT) -> None:
         if not folder.is_dir():
-            raise LabError(f"{folder}: there is no such folder; expected one of a run, of a comparison, or of many")
+            raise LabError(
+                f"{folder}: there is no such folder; expected the folder of a run, of a comparison, or of several"
+            )
         self.folder, self.host = folder, host
         self._lock = threading.Lock()
         self._kept = ("", "")
@@ -60,7 +62,7 @@ class Server(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Where a browser finds it."""
+        """The address for a browser."""
         host, port = self.server_address[:2]
         return f"http://{host!s}:{port}/"
 
@@ -70,19 +72,19 @@ class Server(ThreadingHTTPServer):
         return ip_address(str(self.server_address[0])).is_loopback
 
     def stamp(self) -> str:
-        """What the files of the runs are like now; another whenever one of them has changed."""
+        """Return the state of the runs' files, which changes whenever one of them changes."""
         facts = []
         for name in FILES:
             for path in self.folder.rglob(name):
                 try:
                     found = path.stat()
-                except OSError:  # gone since
+                except OSError:  # removed since
                     continue
                 facts.append((str(path), found.st_size, found.st_mtime_ns))
         return hashlib.sha256(json.dumps(sorted(facts)).encode(errors="replace")).hexdigest()[:16]
 
     def page(self) -> str:
-        """The page of the files as they are; made again only when they have changed."""
+        """Return the page for the present files. It is made again only when they have changed."""
         with self._lock:
             stamp = self.stamp()
             if self._kept[0] != stamp:
@@ -91,7 +93,7 @@ class Server(ThreadingHTTPServer):
 
     def _make(self, stamp: str) -> str:
         try:
-            seen = look(self.folder)
+            seen = read_folder(self.folder)
         except LabError as error:
             return WAITING.format(html.escape(str(error)))
         return page_html(self.folder, seen.tasks, seen.rows, seen.notes, {}, live=stamp)
@@ -102,24 +104,26 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "mollifier", ""
 
     def do_GET(self) -> None:
-        """Answer with the page, or with what the files are like."""
+        """Answer with the page, or with the state of the files."""
         if not self._meant_for_us():
-            self.send_error(403, "this server answers to its own address alone")
+            self.send_error(403, "this server answers only requests to its own address")
         elif self.path == "/":
             self._send("text/html; charset=utf-8", self.server.page())
         elif self.path == "/state":
             self._send("application/json", json.dumps({"stamp": self.server.stamp(), "every": EVERY}))
         elif self.path == "/favicon.ico":
-            self.send_error(404, "there is none; the page has its own")
+            self.send_error(404, "there is none; the page contains its own")
         else:
-            self.send_error(404, "there is the page, /, and nothing else")
+            self.send_error(404, "there is only the page, /")
 
     def do_HEAD(self) -> None:
         """Answer without the contents."""
         self.do_GET()
 
     def _meant_for_us(self) -> bool:
-        """Whether the request names this machine: a page of somebody else's may point a name of its own here, to read what it may not."""
+        """Return whether the request names this machine. A foreign web page could point a name of its own here, to read what it must not
+        read.
+        """
         if not self.server.private:
             return True
         name = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
@@ -138,4 +142,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: a page that asks every other second would fill the terminal."""
+        """Print nothing: a page that asks every other second would fill the terminal."""

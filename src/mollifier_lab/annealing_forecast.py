@@ -1,4 +1,4 @@
-"""Will annealing end before the run does? Said at the start, when something can still be done about it."""
+"""Predict whether annealing ends before the run does, at the start, when the user can still change something."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ import mollifier
 from mollifier.schedules import BUILT_IN
 
 HALVINGS = 60
-NEVER = 1e-9  # the part of the first loss below which no average falls
+NEVER = 1e-9  # the fraction of the first loss below which no average falls
 
 
-def outlook(annealer: mollifier.Annealer, updates: int, v: float | None) -> str:
-    """Say that annealing cannot end in so many updates, or under which condition; empty if it will, or if that needs a loss.
+def forecast(annealer: mollifier.Annealer, updates: int, v: float | None) -> str:
+    """Say that annealing cannot end within a number of updates, or under which condition it can; empty if it will, or if a loss must be
+    known first.
 
         >>> from mollifier_lab.models import mlp
         >>> annealer = mollifier.Annealer(mollifier.mollify(mlp(4, 1, width=8, depth=2)), "linear", horizon=500)
-        >>> outlook(annealer, 100, None)
+        >>> forecast(annealer, 100, None)
         'annealing will not have ended when the run does: its horizon is 500 updates, the run has 100'
 
     Args:
-        annealer: Before its first update, or just after.
-        updates: Of the run.
-        v: The loss that drives annealing, at the beginning; None: not known yet.
+        annealer: The annealer before its first update, or just after it.
+        updates: The number of updates of the run.
+        v: The initial loss that drives annealing; None if it is not known yet.
     """
     said = "annealing will not have ended when the run does"
     if annealer.stop_at == 0:
@@ -47,7 +48,7 @@ def outlook(annealer: mollifier.Annealer, updates: int, v: float | None) -> str:
 
 
 def _ends(annealer: mollifier.Annealer, updates: int, v: float) -> bool:
-    """Whether the levels have come down far enough at the last update, by a loss that stays at v."""
+    """Return whether the levels have fallen far enough at the last update, if the loss stays at v."""
     layers, schedule = len(annealer.levels), annealer.schedule
     function: Any = BUILT_IN[schedule] if isinstance(schedule, str) else schedule
     t = updates // annealer.every

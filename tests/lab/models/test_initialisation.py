@@ -13,7 +13,7 @@ from mollifier.nn import HardSigmoid, Step
 from mollifier_lab.apply_method import apply_method, finish
 from mollifier_lab.errors import LabError
 from mollifier_lab.models import mlp, resnet
-from mollifier_lab.models.initial import (
+from mollifier_lab.models.initialisation import (
     centre,
     critical_gain,
     delta_orthogonal,

@@ -7,10 +7,10 @@ import pytest
 import mollifier
 from mollifier.schedules import solve_k
 from mollifier_lab import engine
+from mollifier_lab.annealing_forecast import forecast
 from mollifier_lab.cli import main
-from mollifier_lab.commands.screen import result_line
+from mollifier_lab.commands.output import result_line
 from mollifier_lab.models import mlp
-from mollifier_lab.outlook import outlook
 from mollifier_lab.report import report
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings import RunConfig
@@ -27,29 +27,31 @@ def annealer(**options: object) -> mollifier.Annealer:
 @pytest.mark.parametrize("v", [0.3, 2.0])
 def test_the_slowest_k_that_ends_in_time_is_that_of_solve_k(v: float) -> None:
     k = solve_k(1000, 3, v, 0.15)
-    assert outlook(annealer(k=0.999 * k), 1000, v) == ""
-    assert f"falls below {0.5 * v:.3g} (it starts at {v:.3g})" in outlook(annealer(k=2.0 * k), 1000, v)
+    assert forecast(annealer(k=0.999 * k), 1000, v) == ""
+    assert f"falls below {0.5 * v:.3g} (it starts at {v:.3g})" in forecast(annealer(k=2.0 * k), 1000, v)
 
 
 def test_what_is_known_without_a_loss() -> None:
-    assert outlook(annealer(schedule="cosine", horizon=100), 100, None) == ""
-    assert "its horizon is 101 updates, the run has 100" in outlook(annealer(schedule="cosine", horizon=101), 100, None)
-    assert "its horizon is 101 updates" in outlook(annealer(horizon=101), 100, None)
-    assert "stop_at is 0" in outlook(annealer(k=1.0, stop_at=0.0), 100, None)
-    assert "k=100 is too slow for 100 updates" in outlook(annealer(k=100.0, loss_average=None), 100, None)
-    assert outlook(annealer(k=1.0, loss_average=None), 100, None) == ""
-    assert outlook(annealer(k=1e6), 100, None) == ""  # it depends on the loss
+    assert forecast(annealer(schedule="cosine", horizon=100), 100, None) == ""
+    assert "its horizon is 101 updates, the run has 100" in forecast(
+        annealer(schedule="cosine", horizon=101), 100, None
+    )
+    assert "its horizon is 101 updates" in forecast(annealer(horizon=101), 100, None)
+    assert "stop_at is 0" in forecast(annealer(k=1.0, stop_at=0.0), 100, None)
+    assert "k=100 is too slow for 100 updates" in forecast(annealer(k=100.0, loss_average=None), 100, None)
+    assert forecast(annealer(k=1.0, loss_average=None), 100, None) == ""
+    assert forecast(annealer(k=1e6), 100, None) == ""  # it depends on the loss
     for v in (None, 0.7):  # so does this one, all the way
-        assert outlook(annealer(schedule="adaptive"), 5, v) == ""
-        assert outlook(annealer(schedule="adaptive", horizon=101), 100, v) == ""
+        assert forecast(annealer(schedule="adaptive"), 5, v) == ""
+        assert forecast(annealer(schedule="adaptive", horizon=101), 100, v) == ""
 
 
 def test_the_clock_and_the_lowest_level_count() -> None:
     k = solve_k(1000, 3, 1.0, 0.15)
-    assert outlook(annealer(k=0.9 * k, every=1), 1000, 1.0) == ""
-    assert outlook(annealer(k=0.9 * k, every=2), 1000, 1.0) != ""
-    assert outlook(annealer(k=1000.0, p_min=0.9), 1000, 1.0) == ""
-    assert outlook(annealer(k=3000.0, p_min=0.9), 1000, 1.0) != ""
+    assert forecast(annealer(k=0.9 * k, every=1), 1000, 1.0) == ""
+    assert forecast(annealer(k=0.9 * k, every=2), 1000, 1.0) != ""
+    assert forecast(annealer(k=1000.0, p_min=0.9), 1000, 1.0) == ""
+    assert forecast(annealer(k=3000.0, p_min=0.9), 1000, 1.0) != ""
 
 
 @pytest.mark.parametrize(
@@ -106,10 +108,10 @@ def test_a_comparison_says_it_as_each_run_ends(tmp_path: Path) -> None:
 
 
 def test_no_loss_is_promised_where_none_would_do() -> None:
-    assert outlook(annealer(k=1e25), 6, 0.6) == (
+    assert forecast(annealer(k=1e25), 6, 0.6) == (
         "annealing will not have ended when the run does: k=1e+25 is too slow for 6 updates, whatever the loss does"
     )
-    assert "k=1 is too slow for 6 updates, 100 to a tick of its clock" in outlook(annealer(k=1.0, every=100), 6, 0.6)
+    assert "k=1 is too slow for 6 updates, 100 to a tick of its clock" in forecast(annealer(k=1.0, every=100), 6, 0.6)
 
 
 @pytest.mark.filterwarnings("ignore:Annealer")

@@ -1,4 +1,4 @@
-"""A flag that is given twice: its values add up, or the line is refused. Nothing of it is dropped in silence."""
+"""A flag that is given twice: its values add up, or the line is refused. Nothing is dropped silently."""
 
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def test_a_setting_that_a_file_has_twice_is_refused(
 ) -> None:
     (tmp_path / name).write_text(text)
     assert main(["train", "--config", str(tmp_path / name), "--dry-run"]) == 2
-    assert "'lr' is there twice; expected it once" in capsys.readouterr().err
+    assert "'lr' is given twice; expected it once" in capsys.readouterr().err
 
 
 def test_a_setting_of_all_runs_that_is_in_the_grid_too_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
