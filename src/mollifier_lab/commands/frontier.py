@@ -17,7 +17,7 @@ from mollifier_lab.reproduction import CORES
 class Frontier:
     """Map which networks can be trained on MNIST: by depth, activation and way of training; without an activation, list the ways and the estimated hours."""
 
-    activations: Annotated[Positional[tuple[str, ...]], arg(metavar="ACTIVATION ...", help="sigmoid, tanh, hard-sigmoid, relu, step; all: all of these; adding: the adding problem; annealing: the adaptive front against the paper's schedule; twins: ResNets against their plain twins.", help_behavior_hint="")] = ()  # fmt: skip
+    activations: Annotated[Positional[tuple[str, ...]], arg(metavar="ACTIVATION ...", help="sigmoid, tanh, hard-sigmoid, relu, step; all: all of these; adding: the adding problem; convnets: the plain twins of ResNets, trained on CIFAR-10; annealing: the adaptive front against the paper's schedule; twins: ResNets against their plain twins.", help_behavior_hint="")] = ()  # fmt: skip
     depths: Annotated[tuple[int, ...], arg(metavar="N ...", help_behavior_hint="(default: 6 10 20 30 50 72 100 150 200)")] = ()  # fmt: skip
     """Which depths."""
     draw: Annotated[bool, arg(help_behavior_hint="")] = False
@@ -32,6 +32,7 @@ class Frontier:
 
     def run(self) -> int:
         """Run the ways, draw the map, or list the ways."""
+        from mollifier_lab.files import write_atomically
         from mollifier_lab.frontier import cells, maps
         from mollifier_lab.frontier.ways import ACTIVATIONS, DEPTHS
 
@@ -39,13 +40,18 @@ class Frontier:
         if not self.activations and not self.draw:
             return _list()
         for name in self.activations:
-            pick("activation", name, dict.fromkeys((*ACTIVATIONS, "all", "adding", "annealing", "twins")))
-        if "adding" in self.activations:
-            self._adding(out)
-        if "annealing" in self.activations:
-            self._annealing(out)
-        if "twins" in self.activations:
-            _twins(out, self.smoke)
+            pick("activation", name, dict.fromkeys((*ACTIVATIONS, "all", "adding", "annealing", "convnets", "twins")))
+        beside = {
+            "adding": self._adding,
+            "annealing": self._annealing,
+            "convnets": self._convnets,
+            "twins": self._twins,
+        }
+        for name, make in beside.items():
+            if name in self.activations:
+                text = make(out)
+                write_atomically(out / f"{name}.md", text.encode())
+                print(text, end="")
         wanted = [name for name in ACTIVATIONS if name in self.activations or "all" in self.activations]
         if not wanted and not self.draw:
             return 0
@@ -60,31 +66,28 @@ class Frontier:
         print(maps.table(cells.read(out)), end="")
         return 0
 
-    def _adding(self, out: Path) -> None:
-        from mollifier_lab.files import write_atomically
+    def _adding(self, out: Path) -> str:
         from mollifier_lab.frontier import adding
 
-        found = adding.make(out, smoke=self.smoke, workers=self.workers, threads=1, show=not self.quiet)
-        write_atomically(out / "adding.md", adding.table(found).encode())
-        print(adding.table(found), end="")
+        return adding.table(adding.make(out, smoke=self.smoke, workers=self.workers, threads=1, show=not self.quiet))
 
-    def _annealing(self, out: Path) -> None:
-        from mollifier_lab.files import write_atomically
+    def _annealing(self, out: Path) -> str:
         from mollifier_lab.frontier import annealing
 
         annealing.make(out, smoke=self.smoke, data=self.data, workers=self.workers, threads=1, show=not self.quiet)
-        write_atomically(out / "annealing.md", annealing.table(annealing.results(out)).encode())
-        print(annealing.table(annealing.results(out)), end="")
+        return annealing.table(annealing.results(out))
 
+    def _convnets(self, out: Path) -> str:
+        from mollifier_lab.frontier import convnets
 
-def _twins(out: Path, smoke: bool) -> None:
-    from mollifier_lab.files import write_atomically
-    from mollifier_lab.frontier import twins
+        pool = {"data": self.data, "workers": self.workers, "threads": 1, "show": not self.quiet}
+        return convnets.table(convnets.make(out, smoke=self.smoke, **pool))
 
-    text = twins.table(twins.measure(rounds=2) if smoke else twins.measure())
-    out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / "twins.md", text.encode())
-    print(text, end="")
+    def _twins(self, out: Path) -> str:
+        from mollifier_lab.frontier import twins
+
+        out.mkdir(parents=True, exist_ok=True)
+        return twins.table(twins.measure(rounds=2) if self.smoke else twins.measure())
 
 
 def _list() -> int:
@@ -98,7 +101,9 @@ def _list() -> int:
     console().print(found)
     print(f"depths: {' '.join(map(str, DEPTHS))}; activations: {' '.join(ACTIVATIONS)}")
     print(f"all runs: {', '.join(f'{name}={value}' for name, value in COMMON.items())}; {TRIALS} trials for each way")
-    print("in addition to the map: mollifier frontier adding, mollifier frontier annealing, mollifier frontier twins")
+    print(
+        "in addition to the map: mollifier frontier adding, mollifier frontier annealing, mollifier frontier convnets, mollifier frontier twins"
+    )
     print(
         f"hours: estimated, at most {hours(cores=CORES):.1f} for each activation on {CORES} cores with one run on each; ways that learn nothing stop earlier"
     )

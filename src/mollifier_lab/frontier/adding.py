@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mollifier_lab.errors import LabError
+from mollifier_lab.frontier.best import best_of
 from mollifier_lab.frontier.ways import ANNEAL, spread
-from mollifier_lab.settings import TASKS
-from mollifier_lab.study import compare
 from mollifier_lab.variants import Variant
 
 STEPS, CELLS, UPDATES, TRIALS = (100, 200, 400), ("rnn", "gru", "lstm"), 5000, 2
@@ -46,15 +44,11 @@ def make(out: Path, *, smoke: bool = False, **pool: Any) -> list[AddingResult]:
     for steps in STEPS:
         trials = {(cell, way): variants(cell, way, updates) for cell in CELLS for way in WAYS}
         common = {"updates": updates, **small, "steps": min(steps, 8) if smoke else steps}
-        flat = [variant for each in trials.values() for variant in each]
         folder = out / "runs" / "adding" / f"{steps:03d}"
-        runs = compare("adding", flat, [0], folder, changes=common, command="mollifier frontier adding", **pool)
-        if failed := [run.path for run in runs if run.status != "done"]:
-            raise LabError(f"{len(failed)} runs of the adding problem failed; see failure.txt in {failed[0]}")
-        results = {str(variant): run.json("result.json") for variant, run in zip(flat, runs, strict=True)}
-        for (cell, way), each in trials.items():
-            best = min((results[str(variant)] for variant in each), key=lambda result: _loss(result, "valid"))
-            found.append(AddingResult(steps, cell, way, _loss(best, "test")))
+        losses = best_of(
+            "adding", trials, folder, metric="loss", changes=common, command="mollifier frontier adding", **pool
+        )
+        found += [AddingResult(steps, cell, way, loss) for (cell, way), loss in losses.items()]
     return found
 
 
@@ -68,11 +62,6 @@ def variants(cell: str, way: str, updates: int = UPDATES) -> list[Variant]:
     horizon = {"horizon": ANNEAL * updates} if changes.get("schedule") == "front" else {}
     rates = spread({"lr": (3e-4, 1e-2, "log")}, TRIALS)
     return [Variant(method, dict(sorted({"cell": cell, **changes, **horizon, **rate}.items()))) for rate in rates]
-
-
-def _loss(result: dict[str, Any], split: str) -> float:
-    value = result["final"].get(f"{split}_loss")
-    return TASKS["adding"].chance if result["diverged"] or value is None else float(value)
 
 
 def table(found: list[AddingResult]) -> str:

@@ -36,6 +36,7 @@ _NEAR_ONE: dict[str, Range] = {"gain": (1.0, 1.2, "linear")}  # times the critic
 _K: dict[str, Range] = {"k": (100.0, 10_000.0, "log")}
 _FRONT = {"schedule": "front"}
 _SLOPED = ACTIVATIONS[:-1]  # a step has no slope
+_SMOOTH = ACTIVATIONS[:2]
 
 
 def spread(space: Mapping[str, Range], trials: int) -> list[dict[str, float]]:
@@ -93,6 +94,7 @@ WAYS = (
     Way("orthogonal, best gain", "orthogonal, best gain", "plain", {"init": "orthogonal"}, _GAIN),
     Way("isometric", "isometric weights", "plain", {"init": "isometric"}, _NEAR_ONE, activations=_SLOPED),
     Way("lsuv", "LSUV", "plain", {"init": "lsuv"}),
+    Way("dks", "tailored activations (DKS)", "plain", {"init": "dks"}, activations=_SMOOTH),
     Way("batch norm", "batch norm (stays)", "batch-norm", cost=0.35),
     Way("residual", "residual (stays)", "residual", cost=0.3),
     Way("highway", "highway (stays)", "highway", cost=0.5),

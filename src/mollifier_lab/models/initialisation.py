@@ -1,4 +1,4 @@
-"""Initial weights other than Glorot's: orthogonal matrices, layer-sequential unit variance, and centred inputs."""
+"""Initial weights other than Glorot's and He's: orthogonal matrices, layer-sequential unit variance, and centred inputs."""
 
 from __future__ import annotations
 
@@ -85,3 +85,23 @@ def centre(model: nn.Module, activation: nn.Module) -> None:
     at_zero = float(activation(torch.zeros(())))
     for layer in hidden_layers(model)[1:]:
         layer.bias.copy_(-at_zero * layer.weight.sum(1))
+
+
+@torch.no_grad()
+def delta_orthogonal(model: nn.Module) -> None:
+    """Give every convolution zeros but for the middle of its kernel, which is an orthogonal matrix times √2, what a ReLU takes away (Xiao et al. 2018).
+
+    >>> layer = nn.Conv2d(4, 8, 3, padding=1)
+    >>> delta_orthogonal(layer)
+    >>> middle = layer.weight[:, :, 1, 1]
+    >>> torch.allclose(middle.T @ middle, 2 * torch.eye(4), atol=1e-5)
+    True
+    >>> torch.count_nonzero(layer.weight).item() == middle.numel()
+    True
+    """
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d):
+            middle = [size // 2 for size in layer.kernel_size]
+            layer.weight.zero_()
+            matrix = nn.init.orthogonal_(layer.weight.new_empty(layer.weight.shape[:2]), 2.0**0.5)
+            layer.weight[:, :, middle[0], middle[1]] = matrix

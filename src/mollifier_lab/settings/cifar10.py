@@ -35,6 +35,8 @@ class Cifar10(Settings, curve="valid_error", headline="test_error", target=0.2, 
     """Channels of the first stage; they double twice."""
     normalised: bool = True
     """Use batch normalisation. Without it, method plain is the plain twin of the ResNet: only convolutions and ReLUs."""
+    init: Literal["he", "delta-orthogonal"] = "he"
+    """Initial weights of the convolutions. he: He's. delta-orthogonal: an orthogonal matrix in the middle of each kernel and zeros around it (Xiao et al. 2018), so that a deep chain of convolutions neither shrinks nor stretches its signal."""
     train: int = 45_000
     """Training images, at most 45,000; the other 5,000 are for validation."""
     optimizer: Optimizer = "nesterov"

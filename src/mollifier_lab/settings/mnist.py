@@ -26,8 +26,8 @@ class Mnist(Settings, curve="valid_error", headline="test_error", target=0.1, ch
     """Units per layer."""
     activation: Literal["sigmoid", "tanh", "relu", "hard-sigmoid", "step"] = "sigmoid"
     """Activation of the hidden units; step has the derivative of its Gaussian smoothing."""
-    init: Literal["glorot", "orthogonal", "lsuv", "centred", "isometric"] = "glorot"
-    """Initial weights of the hidden layers, multiplied by the gain. glorot: Glorot's. orthogonal: orthogonal matrices. lsuv: orthogonal matrices, scaled layer by layer to unit variance on a batch. centred: Glorot's, with biases that remove the mean of a sigmoid's output. isometric: orthogonal matrices with these biases, divided by the activation's slope, so that gain 1 neither shrinks nor stretches a small signal."""
+    init: Literal["glorot", "orthogonal", "lsuv", "centred", "isometric", "dks"] = "glorot"
+    """Initial weights of the hidden layers, multiplied by the gain. glorot: Glorot's. orthogonal: orthogonal matrices. lsuv: orthogonal matrices, scaled layer by layer to unit variance on a batch. centred: Glorot's, with biases that remove the mean of a sigmoid's output. isometric: orthogonal matrices with these biases, divided by the activation's slope, so that gain 1 neither shrinks nor stretches a small signal. dks: orthogonal matrices, and activations tailored by Deep Kernel Shaping (plain networks of sigmoid or tanh units; needs the extra frontier)."""
     lr_end: float = 1.0
     """Fraction of the learning rate that is left at the end of its geometric decay; 1: constant."""
     lr_over: float = 0.8

@@ -83,6 +83,7 @@ GIVEN: dict[str, dict[str, str]] = {
         "depth": "paper: section 4.1",
         "width": f"cited: {HUANG}",
         "normalised": f"cited: {HUANG}",
+        "init": f"cited: {HUANG}",
         "train": f"cited: {HUANG}",
         "optimizer": f"cited: {HUANG}",
         "lr": f"cited: {HUANG}",

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from mollifier_lab.data import cifar10
 from mollifier_lab.data.folder import data_folder
 from mollifier_lab.models import resnet
+from mollifier_lab.models.initialisation import delta_orthogonal
 from mollifier_lab.settings import Cifar10
 from mollifier_lab.tasks.base import Batch
 from mollifier_lab.tasks.classification import Classification
@@ -27,12 +28,10 @@ class Cifar10Task(Classification[Cifar10]):
 
     def model(self) -> nn.Module:
         given = self.settings
-        return resnet(
-            given.depth,
-            width=given.width,
-            **self.architecture(),
-            normalised=given.normalised,
-        )
+        model = resnet(given.depth, width=given.width, **self.architecture(), normalised=given.normalised)
+        if given.init == "delta-orthogonal":
+            delta_orthogonal(model)
+        return model
 
     def batch(self, update: int) -> Batch:
         images, labels = super().batch(update)

@@ -10,6 +10,7 @@ from mollifier_lab.data import mnist
 from mollifier_lab.data.folder import data_folder
 from mollifier_lab.models.initialisation import centre, critical_gain, orthogonal, unit_variance
 from mollifier_lab.models.mlp import ACTIVATIONS
+from mollifier_lab.models.tailored import tailor
 from mollifier_lab.settings import Mnist
 from mollifier_lab.tasks.classification import Classification
 
@@ -36,6 +37,8 @@ class MnistTask(Classification[Mnist]):
             centre(model, activation)
         if given.init == "lsuv":
             unit_variance(model, self.prepare(self.batch(0)[0]), given.gain)
+        elif given.init == "dks":
+            tailor(model, self.prepare(self.batch(0)[0]), given.gain)
         return model
 
     def lr_factor(self, update: int) -> float:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
 import pytest
 import torch
 
-from mollifier_lab.frontier import adding, annealing, cells, twins, ways
+from mollifier_lab.frontier import adding, annealing, cells, convnets, twins, ways
 from mollifier_lab.models import resnet
 from mollifier_lab.runs import find_runs
+from tests.lab import files
 from tests.lab.data import makers
 
 
@@ -38,6 +40,21 @@ def test_the_adding_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(found) == len(adding.CELLS) * len(adding.WAYS)
     assert all(0.0 < each.test_loss < 2.0 for each in found)
     assert adding.table(found).count("\n| 100 |") == 3
+
+
+def test_the_convolutional_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.cifar10(tmp_path / "data" / "cifar10" / "cifar-10-batches-bin")
+    few = {name: convnets.WAYS[name] for name in ("batch norm (stays)", "mollified, front, delta-orthogonal")}
+    monkeypatch.setattr(convnets, "WAYS", few)
+    monkeypatch.setattr(convnets, "DEPTHS", (20,))
+    monkeypatch.setattr(convnets, "TRIALS", 1)
+    found = convnets.make(tmp_path, smoke=True, data=tmp_path / "data", show=False, allow_other_data=True)
+    assert [each.way for each in found] == list(few)
+    assert all(0.0 < each.test_error <= 1.0 for each in found)
+    assert convnets.table(found).count(" % |") == len(few)
+    settings = [json.loads((run.path / "config.json").read_text())["settings"] for run in find_runs(tmp_path / "runs")]
+    assert sorted(each["normalised"] for each in settings) == [False, True]
+    assert sorted(each["init"] for each in settings) == ["delta-orthogonal", "he"]
 
 
 def test_a_plain_twin_needs_less_memory_and_computes_the_same_as_its_blocks() -> None:

@@ -12,8 +12,15 @@ import mollifier
 from mollifier.nn import HardSigmoid, Step
 from mollifier_lab.apply_method import apply_method, finish
 from mollifier_lab.errors import LabError
-from mollifier_lab.models import mlp
-from mollifier_lab.models.initialisation import centre, critical_gain, hidden_layers, orthogonal, unit_variance
+from mollifier_lab.models import mlp, resnet
+from mollifier_lab.models.initialisation import (
+    centre,
+    critical_gain,
+    delta_orthogonal,
+    hidden_layers,
+    orthogonal,
+    unit_variance,
+)
 from mollifier_lab.models.sequence import SequenceSum
 from mollifier_lab.settings import RunConfig
 
@@ -122,3 +129,13 @@ def test_at_the_critical_gain_a_small_signal_keeps_its_length_through_fifty_laye
 
     assert 0.8 < passed(1.0) < 1.02
     assert passed(0.5) < 1e-4
+
+
+def test_delta_orthogonal_convolutions_let_a_signal_through_a_deep_network_without_shortcuts() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 8, 16, 16)
+    he, delta = (nn.Sequential(*resnet(110, width=8, architecture="plain", normalised=False)[3:21]) for _ in range(2))
+    delta_orthogonal(delta)
+    with torch.no_grad():  # how far apart two images are after 36 convolutions, beside their size
+        spread = [float((out - out.mean(0)).norm() / out.norm()) for out in (he(x), delta(x))]
+    assert spread[1] > 2 * spread[0]
