@@ -189,7 +189,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_files_that_are_not_of_a_search(tmp_path: Path) -> None:
     path = tmp_path / "best.json"
     path.write_text(RunConfig.make("parity", "plain").to_json())
-    with pytest.raises(LabError, match=r"search\.json is not there"):
+    with pytest.raises(LabError, match=r"search\.json does not exist"):
         found_best(path, "parity")
     (tmp_path / "search.json").write_text("{}")
     with pytest.raises(LabError, match="not what `mollifier search` writes"):
