@@ -138,7 +138,9 @@ def test_then_restore_of_a_compiled_model():
 @pytest.mark.usefixtures("process_group")
 def test_then_restore_is_refused_where_it_cannot_work():
     ddp = nn.parallel.DistributedDataParallel(model())
-    with pytest.raises(ValueError, match=r"DistributedDataParallel keeps references to .*restore\(model.module\) after"):
+    with pytest.raises(
+        ValueError, match=r"DistributedDataParallel keeps references to .*restore\(model.module\) after"
+    ):
         mollifier.Annealer(ddp, then="restore")
     with pytest.raises(ValueError, match="residual=True"):
         mollifier.Annealer(model(residual=True), then="restore")

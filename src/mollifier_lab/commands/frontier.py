@@ -41,13 +41,13 @@ class Frontier:
             return _list()
         for name in self.activations:
             pick("activation", name, dict.fromkeys((*ACTIVATIONS, "all", "adding", "annealing", "convnets", "twins")))
-        beside = {
+        studies = {
             "adding": self._adding,
             "annealing": self._annealing,
             "convnets": self._convnets,
             "twins": self._twins,
         }
-        for name, make in beside.items():
+        for name, make in studies.items():
             if name in self.activations:
                 text = make(out)
                 write_atomically(out / f"{name}.md", text.encode())

@@ -1,4 +1,4 @@
-"""Ways that are compared by their best trial: all trials of all ways are one comparison, and validation data choose."""
+"""Compare ways by their best trial: all trials of all ways are one comparison, and validation data chooses."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ def best_of(
     command: str,
     **pool: Any,
 ) -> dict[Key, float]:
-    """Run what is missing of the trials, with seed 0; of each way, the metric on test data in the trial with the lowest one on validation data.
+    """Run the trials that are missing, with seed 0. Return for each way the metric on test data of the trial with the lowest metric on
+    validation data.
 
     Args:
         task: The task.
         trials: The variants of each way.
-        folder: Of the comparison.
-        metric: Without the name of its split: ``"loss"``, ``"error"``. A run that diverged, or has none, counts as chance.
-        changes: Settings of all runs.
-        command: That the user gave, for the record.
-        **pool: As for `mollifier_lab.study.compare`.
+        folder: The folder of the comparison.
+        metric: The metric without the name of its split: ``"loss"``, ``"error"``. A run that diverged, or has no such metric, counts as chance.
+        changes: Settings that are changed for all runs.
+        command: The command that the user gave, for the record.
+        **pool: The same as for `mollifier_lab.study.compare`.
 
     Raises:
         LabError: If a run failed.

@@ -29,7 +29,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 class Deployed(NamedTuple):
-    """The test error of the deployed network, of the trial with the lowest validation error."""
+    """The test error of the deployed network, for the trial with the lowest validation error."""
 
     depth: int
     way: str
@@ -37,12 +37,12 @@ class Deployed(NamedTuple):
 
 
 def make(out: Path, *, smoke: bool = False, **pool: Any) -> list[Deployed]:
-    """Run what is missing; a folder ``runs/convnets/DEPTH`` for each depth.
+    """Run what is missing, in a folder ``runs/convnets/DEPTH`` for each depth.
 
     Args:
         out: The folder of the frontier.
-        smoke: Tiny networks and a few updates, to see that it works.
-        **pool: As for `mollifier_lab.study.compare`.
+        smoke: Whether to use tiny networks and a few updates, only to show that it works.
+        **pool: The same as for `mollifier_lab.study.compare`.
     """
     common = {"updates": UPDATES, **COMMON, **(SMOKE if smoke else {})}
     found = []
@@ -55,7 +55,7 @@ def make(out: Path, *, smoke: bool = False, **pool: Any) -> list[Deployed]:
 
 
 def variants(way: str, updates: int = UPDATES) -> list[Variant]:
-    """The trials of a way: trial n has the same learning rate for all.
+    """Return the trials of a way: trial n has the same learning rate for all.
 
     >>> [str(each) for each in variants("plain")]
     ['plain:lr=0.00316,normalised=false', 'plain:lr=0.0316,normalised=false', 'plain:lr=0.316,normalised=false']
@@ -67,7 +67,7 @@ def variants(way: str, updates: int = UPDATES) -> list[Variant]:
 
 
 def table(found: list[Deployed]) -> str:
-    """In Markdown: test errors; single runs.
+    """Return a table in Markdown: test errors of single runs.
 
     >>> print(table([Deployed(20, "plain", 0.451)]).splitlines()[-1])
     | plain | 45.1 % |

@@ -89,7 +89,7 @@ def centre(model: nn.Module, activation: nn.Module) -> None:
 
 @torch.no_grad()
 def delta_orthogonal(model: nn.Module) -> None:
-    """Give every convolution zeros but for the middle of its kernel, which is an orthogonal matrix times √2, what a ReLU takes away (Xiao et al. 2018).
+    """Set every convolution to zero except for the middle of its kernel, which becomes an orthogonal matrix times √2, the gain for a ReLU (Xiao et al. 2018).
 
     >>> layer = nn.Conv2d(4, 8, 3, padding=1)
     >>> delta_orthogonal(layer)

@@ -16,7 +16,7 @@ from mollifier_lab.models.initialisation import hidden_layers, orthogonal
 NAMES: dict[type[nn.Module], str] = {
     nn.Sigmoid: "sigmoid",
     nn.Tanh: "tanh",
-}  # those that the method and the package know
+}  # the activations that the method and the package support
 
 
 class Tailored(nn.Module):
@@ -27,11 +27,11 @@ class Tailored(nn.Module):
         >>> round(unit(x).square().mean().item(), 1)  # a unit that has inputs of length 1 has outputs of length 1
         1.0
 
-    The constants belong to the layers around it: with α and β in the weights below, γ and δ in those above, the network is a plain one.
+    The constants can be moved into the layers around it, α and β into the weights below and γ and δ into those above, so the network is a plain one.
 
     Args:
         activation: A sigmoid or a tanh.
-        depth: Layers of the network, one after the other.
+        depth: The number of layers of the network, one after the other.
 
     Raises:
         LabError: If it is another activation, or if the package ``dks`` is not installed.
@@ -59,7 +59,7 @@ def _tailor(name: str, depth: int) -> Callable[[Tensor], Tensor]:
     except ImportError:
         raise LabError("init=dks: dks is not installed; pip install 'mollifier[frontier]'") from None
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "overflow encountered", RuntimeWarning)  # on the way to its solution
+        warnings.filterwarnings("ignore", "overflow encountered", RuntimeWarning)  # warnings on the way to its solution
         # In a chain of layers the slope of the whole is the product of the slopes of its parts.
         found: dict[str, Any] = get_transformed_activations(
             (name,), method="DKS", max_slope_func=lambda slope: slope**depth
@@ -69,7 +69,7 @@ def _tailor(name: str, depth: int) -> Callable[[Tensor], Tensor]:
 
 @torch.no_grad()
 def tailor(model: nn.Module, inputs: Tensor, gain: float = 1.0) -> None:
-    """Tailor all activations of a plain network in place, with orthogonal weights and inputs scaled to length 1, as the method wants them.
+    """Tailor all activations of a plain network in place, with orthogonal weights and inputs scaled to length 1, as the method requires.
 
         >>> from mollifier_lab.models import mlp
         >>> x = torch.rand(200, 100, generator=torch.Generator().manual_seed(0))
@@ -79,8 +79,8 @@ def tailor(model: nn.Module, inputs: Tensor, gain: float = 1.0) -> None:
 
     Args:
         model: A chain of linear layers and activations.
-        inputs: A batch, whose mean square scales the weights of the first layer.
-        gain: Of the weights of all hidden layers; 1 is the method's.
+        inputs: A batch; its mean square scales the weights of the first layer.
+        gain: The gain of the weights of all hidden layers; the method uses 1.
 
     Raises:
         LabError: If it is not such a chain.
