@@ -197,7 +197,7 @@ def test_files_that_are_not_of_a_search(tmp_path: Path) -> None:
     made = search("parity", "plain", 1, tmp_path / "s", preset="quick", changes=TINY, threads=1, show=False)
     with pytest.raises(LabError, match="belongs to task 'parity', not 'mnist'"):
         found_best(made.path, "mnist")
-    with pytest.raises(LabError, match="of method 'plain', which is not compared"):
+    with pytest.raises(LabError, match="belongs to method 'plain', which is not compared"):
         compare_best("parity", ["mollified"], 1, tmp_path / "out", best=[made.path])
 
 
