@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -174,9 +175,28 @@ def of_numbers(given: list[float]) -> Activation | None:
     return activation(name, **dict(zip(OPTIONS[name], given[3:], strict=False)))
 
 
+NO_SEED = torch.empty(0, dtype=torch.int64, device="cpu")  # for expected values
+
+
 def draw_seeds(count: int) -> Tensor:
     """So many seeds of 63 bits from torch's own generator, so that its seed decides all noise. Every thread gets its own."""
-    return torch.randint(2**63 - 1, (count,), device="cpu")
+    return torch.randint(2**63 - 1, (count,), device="cpu") if count else NO_SEED
+
+
+class _Buffer(threading.local):
+    """One tensor for each thread."""
+
+    def __init__(self) -> None:
+        with torch.inference_mode(False):
+            self.seed = torch.empty(1, dtype=torch.int64, device="cpu")
+
+
+_BUFFER = _Buffer()
+
+
+def draw_seed() -> Tensor:
+    """One seed, for an operator that reads it at once: the next call in this thread writes it over. Takes half the time of `draw_seeds`."""
+    return _BUFFER.seed.random_(0, 2**63 - 1)
 
 
 _noise = define("noise(Tensor seed, int count) -> (Tensor, Tensor)")

@@ -13,7 +13,7 @@ from mollifier import functional
 from mollifier.activations import Activation
 from mollifier.functional import Noise, Push
 from mollifier.ops import _operator
-from mollifier.ops._operator import RELU, RELU_OUTPUT, below_autograd, define, draw_seeds, knows, native, numbers
+from mollifier.ops._operator import RELU, RELU_OUTPUT, below_autograd, define, draw_seed, knows, native, numbers
 
 # Up to here psi's derivatives of features are kept for the backward pass (8 bytes an element in float32). Above, and for
 # channels, whose convolutions cost so much more than a unit, they are made again (4 bytes).
@@ -83,12 +83,13 @@ def unit(
     if a is not None and a.dtype != (wide := torch.float64 if x.dtype == torch.float64 else torch.float32):
         a = a.to(wide)
     expected = kind == "expected"
-    seed = draw_seeds(0 if expected else 1)
     keep = unit_dim == -1 and act is not None and not expected and x.numel() <= KEEP and torch.is_grad_enabled()
     settings = numbers(act), c, push == "odds", unit_dim, residual, expected
     if torch.compiler.is_compiling():
+        seed = _operator.draw_seeds(0 if expected else 1)
         return cast(Tensor, _forward(x, below, a, level, copy_level, seed, *settings, False)[0])
-    return _autograd(x, below, a, level, copy_level, seed, *settings, keep)[0]
+    seed = _operator.NO_SEED if expected else draw_seed()
+    return cast(Tensor, _run(False, x, below, a, level, copy_level, seed, *settings, keep))
 
 
 def reference(
@@ -118,9 +119,10 @@ def reference(
 
 class _Unit(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, below: Tensor | None, a: Tensor | None, rest: tuple[Any, ...]) -> Two:
-        """``rest`` are the other arguments of the operator."""
-        ctx.set_materialize_grads(False)
+    def forward(
+        ctx: Any, x: Tensor, below: Tensor | None, a: Tensor | None, rest: tuple[Any, ...], whole: bool
+    ) -> Tensor | Two:
+        """``rest`` are the other arguments of the operator; ``whole``: return all that it returns."""
         with below_autograd():
             out, kept = _forward(x, below, a, *rest)
         _, _, _, act, c, odds, unit_dim, residual, expected, keep = rest
@@ -131,52 +133,57 @@ class _Unit(torch.autograd.Function):
         else:
             saved = x
         ctx.save_for_backward(saved, kept, a)
-        ctx.settings, ctx.below = (act, c, odds, unit_dim, residual, expected), None if below is None else below.shape
-        ctx.last = unit_dim == -3 and _channels_last(out)
+        last = unit_dim == -3 and _channels_last(out)
+        ctx.rest = (act, c, odds, unit_dim, residual, expected), last, None if below is None else below.shape
+        if not whole:
+            return cast(Tensor, out)
+        ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(kept)
         return out, kept
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
         if grad is None:
-            return (None,) * 4
+            return (None,) * 5
         x, kept, a = ctx.saved_tensors
         if torch.is_grad_enabled():
             return _again(ctx, grad, x, kept, a)
-        (act, c, odds, unit_dim, residual, expected), below = ctx.settings, ctx.below
+        (act, c, odds, unit_dim, residual, expected), last, below = ctx.rest
         in_units, by_below = (0, False) if below is None else (below[unit_dim], ctx.needs_input_grad[1])
-        settings = act, c, odds, unit_dim, in_units, residual, expected, ctx.last, by_below
+        settings = act, c, odds, unit_dim, in_units, residual, expected, last, by_below
         grad_x, grad_below, grad_a = _backward(grad, x, kept, a, *settings)
-        return grad_x, grad_below if by_below else None, None if a is None else grad_a, None
+        return grad_x, grad_below if by_below else None, None if a is None else grad_a, None, None
 
 
 # without what Function.apply does for functorch: the operator has a rule for vmap
-_apply: Callable[..., Two] = super(torch.autograd.Function, _Unit).apply
+_apply: Callable[..., Tensor | Two] = super(torch.autograd.Function, _Unit).apply
 
 
-def _autograd(x: Tensor, below: Tensor | None, a: Tensor | None, *rest: Any) -> Two:
+def _run(whole: bool, x: Tensor, below: Tensor | None, a: Tensor | None, *rest: Any) -> Tensor | Two:
+    """The operator, in a node of the graph if a derivative may be wanted; all that it returns, or the output alone."""
     if torch.is_grad_enabled() and (
         x.requires_grad or (below is not None and below.requires_grad) or (a is not None and a.requires_grad)
     ):
-        return _apply(x, below, a, rest)
+        return _apply(x, below, a, rest, whole)
     with below_autograd():
-        return cast(Two, _forward(x, below, a, *rest))
+        found: Two = _forward(x, below, a, *rest)
+    return found if whole else found[0]
 
 
 def _again(ctx: Any, grad: Tensor, x: Tensor | None, kept: Tensor, a: Tensor | None) -> tuple[Tensor | None, ...]:
     """The gradients as functions that can be differentiated again: by the reference, with the same noise."""
-    act, *rest = ctx.settings
+    (act, *rest), last, shape = ctx.rest
     if act and (x is None or act[0] == RELU_OUTPUT):  # the input was not kept
         _operator.refuse_second()
     first, second = 16 // kept.element_size(), 24 // kept.element_size()
     levels, seed = kept[:first].view(torch.float64).unbind(), kept[first:second].view(torch.int64)
-    below = None if ctx.below is None else grad.new_zeros(ctx.below).requires_grad_()  # the result is linear in it
+    below = None if shape is None else grad.new_zeros(shape).requires_grad_()  # the result is linear in it
     x = grad.detach() if x is None else x  # a copy without noise is linear in x, too
     x = x if x.requires_grad else x.detach().requires_grad_()
     with torch.enable_grad():
         given: Any = *levels, seed, act, *rest
-        out = _by_reference(ctx.last, x, below, a, *given)
-        found: tuple[Tensor | None, ...] = _operator.gradients_again(ctx, [out], [grad], [x, below, a, None])
+        out = _by_reference(last, x, below, a, *given)
+        found: tuple[Tensor | None, ...] = _operator.gradients_again(ctx, [out], [grad], [x, below, a, None, None])
     return found
 
 
@@ -227,5 +234,5 @@ def _fake_backward(grad: Tensor, x: Any, kept: Any, a: Tensor | None, *rest: Any
     return _room(grad, unit_dim, last=last), below, grad.new_empty(0) if a is None else torch.empty_like(a)
 
 
-_operator.register("unit", fake=_fake, autograd=_autograd, reference=_composite)
+_operator.register("unit", fake=_fake, autograd=lambda *given: _run(True, *given), reference=_composite)
 _operator.register("unit_backward", fake=_fake_backward)

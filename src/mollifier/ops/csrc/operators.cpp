@@ -36,6 +36,9 @@ T* scales(const Tensor& a) {
   return a.data<T>();
 }
 
+// Threads for one unit: as torch does it, one for so few elements.
+int threads_for(const Shape& s) { return s.total() < 32768 ? 1 : threads(); }
+
 Shape split(const std::vector<int64_t>& shape, int64_t unit_dim, bool last, int64_t in_units) {
   const int64_t at = int64_t(shape.size()) + unit_dim;
   Shape s{1, shape[at], 1, in_units};
@@ -73,7 +76,7 @@ void unit_op(Value* stack, uint64_t, uint64_t) {
     std::memcpy(kept.address(), &values, sizeof(values));
     S* by_x = keep ? kept.data<S>() + sizeof(Drawn) / sizeof(S) : nullptr;
     const auto* own = scales<typename compute<S>::type>(a);
-    unit_forward<S>(unit, x.data<S>(), below.data<S>(), own, a ? a.numel() : 0, out.data<S>(), by_x, keep ? by_x + count : nullptr, threads());
+    unit_forward<S>(unit, x.data<S>(), below.data<S>(), own, a ? a.numel() : 0, out.data<S>(), by_x, keep ? by_x + count : nullptr, threads_for(unit.shape));
   });
   stack[0] = out.release(), stack[1] = kept.release();
 }
@@ -109,7 +112,7 @@ void unit_backward_op(Value* stack, uint64_t, uint64_t) {
     const S* by_x = unit.noisy && !x ? kept.data<S>() + sizeof(Drawn) / sizeof(S) : nullptr;
     using T = typename compute<S>::type;
     unit_backward<S>(unit, grad.data<S>(), x.data<S>(), by_x, by_x ? by_x + unit.shape.total() : nullptr, scales<T>(a), a ? a.numel() : 0,
-                     grad_x.data<S>(), by_below ? grad_below.data<S>() : nullptr, a ? grad_a.data<T>() : nullptr, threads());
+                     grad_x.data<S>(), by_below ? grad_below.data<S>() : nullptr, a ? grad_a.data<T>() : nullptr, threads_for(unit.shape));
   });
   stack[0] = grad_x.release(), stack[1] = grad_below.release(), stack[2] = grad_a.release();
 }

@@ -8,15 +8,16 @@ namespace mollifier {
 
 namespace {
 
-// Pieces of the data that one thread works on; they depend on the shape alone, and so does every sum.
-int64_t pieces(const Shape& s) { return std::min<int64_t>(s.outer, std::max<int64_t>(1, std::min<int64_t>(64, s.total() / 16384))); }
+// Pieces of the data that one thread works on; they depend on the shape alone, and so does every sum. An even number: two threads have the same.
+int64_t pieces(const Shape& s) { return std::min<int64_t>(s.outer, std::max<int64_t>(1, std::min<int64_t>(64, s.total() / 16384 * 2))); }
 
-// Short rows of features are taken several at a time where nothing is padded: longer chunks, and fewer ends of loops.
+// Short rows of features are taken several at a time where nothing is padded: longer chunks, of whole vectors if possible.
 int64_t together(const Shape& s) {
-  if (s.inner != 1 || (s.in_units && s.in_units != s.units)) return 1;
-  int64_t rows = std::max<int64_t>(1, CHUNK / std::max<int64_t>(1, s.units));
-  while (s.outer % rows) --rows;
-  return rows;
+  int64_t found = 1;
+  if (s.inner != 1 || (s.in_units && s.in_units != s.units)) return found;
+  for (int64_t rows = 2; rows * s.units <= CHUNK && rows <= s.outer; ++rows)
+    if (s.outer % rows == 0 && (rows * s.units % 16 == 0 || found * s.units % 16 != 0)) found = rows;
+  return found;
 }
 
 // Calls body(first element, number of elements, unit of the first, below's first element or -1) for rows [begin, end).
@@ -201,6 +202,7 @@ void unit_backward(const Unit& w, const S* grad, const S* x, const S* by_x, cons
     if (a_count == 1) grad_a[0] += total(sums.data() + row, int(w.shape.units));
     else add_to<T>(sums.data() + row, grad_a, int(w.shape.units));
   }
+  for (int64_t k = 0; w.act.kind == RELU_OUTPUT && k < a_count; ++k) grad_a[k] /= magnitude(a[k]) + TINY<T>;  // see relu_back
 }
 
 #define INSTANCE(S, T)                                                                                                              \
