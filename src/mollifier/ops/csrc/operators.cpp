@@ -1,5 +1,5 @@
 // The kernels as torch's operators on the CPU: takes the arguments of a call apart, makes room for the results, and calls the kernel. The
-// schemas are in the Python files beside this folder, one for each operator, and so is what else torch wants to know of them.
+// schemas are in the Python files beside this folder, with what each argument is, and so is what else torch wants to know of the operators.
 #include "chain.h"
 #include "recurrent_cells.h"
 #include "torch.h"
@@ -62,8 +62,7 @@ void unit_op(Value* stack, uint64_t, uint64_t) {
   x = std::move(x).laid_out(last);
   if (below) below = std::move(below).laid_out(last);
   if (a) a = std::move(a).laid_out();
-  unit.noisy = !act.empty();
-  if (unit.noisy) unit.act = activation(act.data());
+  if ((unit.noisy = !act.empty())) unit.act = activation(act.data());
   const std::vector<int64_t> shape = x.shape();
   unit.shape = split(shape, unit_dim, last, below ? below.size(unit_dim) : 0);
   unit.level = number_in(level), unit.copy_level = number_in(copy_level), unit.seed = seed.numel() ? uint64_t(*seed.data<int64_t>()) : 0;
@@ -96,8 +95,7 @@ void unit_backward_op(Value* stack, uint64_t, uint64_t) {
   grad = std::move(grad).laid_out(last);
   if (x) x = std::move(x).laid_out(last);
   if (a) a = std::move(a).laid_out();
-  unit.noisy = !act.empty();
-  if (unit.noisy) unit.act = activation(act.data());
+  if ((unit.noisy = !act.empty())) unit.act = activation(act.data());
   std::vector<int64_t> shape = grad.shape();
   unit.shape = split(shape, unit_dim, last, in_units);
   Drawn values;
@@ -171,7 +169,13 @@ void chain_op(Value* stack, uint64_t, uint64_t) {
   stack[0] = y.release(), stack[1] = kept.release();
 }
 
-// by: is the gradient wanted, of x, of each weight, of each bias and of each a? Only these come back, in this order.
+// Makes room for a result, or for something in between.
+template <class T>
+T* room(std::vector<Tensor>& place, const std::vector<int64_t>& shape, const Tensor& like) {
+  place.push_back(empty(shape, like.dtype()));
+  return place.back().data<T>();
+}
+
 void chain_backward_op(Value* stack, uint64_t, uint64_t) {
   Arguments given(stack);
   const Tensor grad = given.tensor().laid_out(), x = given.tensor().laid_out(), kept = given.tensor();
@@ -186,16 +190,16 @@ void chain_backward_op(Value* stack, uint64_t, uint64_t) {
     using T = std::remove_pointer_t<decltype(type)>;
     std::vector<Link<T>> links = links_of<T>(weights, a, signs, settings);
     size_t next = 0;
-    const auto room = [&](const std::vector<int64_t>& shape) -> T* {
+    const auto wanted = [&](const std::vector<int64_t>& shape) -> T* {
       if (!by[next++]) return nullptr;
-      found.push_back(empty(shape, x.dtype()));
-      if (!rows) std::fill_n(found.back().data<T>(), found.back().numel(), T(0));
-      return found.back().data<T>();
+      T* to = room<T>(found, shape, x);
+      if (!rows) std::fill_n(to, found.back().numel(), T(0));
+      return to;
     };
-    T* grad_x = room(x.shape());
-    for (size_t i = 0; i < links.size(); ++i) links[i].grad_w = room(weights[i].shape());
-    for (Link<T>& l : links) l.grad_bias = room({l.out});
-    for (size_t i = 0; i < links.size(); ++i) links[i].grad_a = room(a[i].shape());
+    T* grad_x = wanted(x.shape());
+    for (size_t i = 0; i < links.size(); ++i) links[i].grad_w = wanted(weights[i].shape());
+    for (Link<T>& l : links) l.grad_bias = wanted({l.out});
+    for (size_t i = 0; i < links.size(); ++i) links[i].grad_a = wanted(a[i].shape());
     Chain<T> chain{gemm<T>(), links.data(), int64_t(links.size()), rows, expected, threads()};
     const Tensor scratch = empty({4 * chain.room()}, x.dtype());
     if (rows) chain.backward(x.data<T>(), kept.data<T>(), grad.data<T>(), scratch.data<T>(), grad_x);
@@ -203,20 +207,21 @@ void chain_backward_op(Value* stack, uint64_t, uint64_t) {
   stack[0] = list_of(found);
 }
 
-// What the forward and the backward pass of a recurrent layer take in the same way.
+// What the forward and the backward pass of a recurrent layer take in the same way. levels: of the copies; seeds: of the noise of each
+// direction, then of its copy, of those that are drawn.
 template <class T>
 struct Layer {
   Options o{};
   std::vector<Direction<T>> d;
 
-  Layer(const Tensor& x, const std::vector<Tensor>& states, const std::vector<Tensor>& weights, const Tensor& a, size_t directions, bool lstm,
-        bool reverse, const std::vector<int64_t>& sizes)
-      : d(directions) {
-    const size_t each = weights.size() / directions, parts = lstm ? 2 : 1;
+  Layer(const Tensor& x, const std::vector<Tensor>& states, const std::vector<Tensor>& weights, const Tensor& a, const std::vector<double>& levels,
+        const Tensor& seeds, const std::vector<int64_t>& sizes, bool lstm, bool hard, bool gates, bool expected, bool reverse)
+      : d(states.size() / (lstm ? 2 : 1)) {
+    const size_t each = weights.size() / d.size(), parts = lstm ? 2 : 1, drawn = (gates || a) && !expected ? d.size() : 0;
     o.steps = int64_t(sizes.size()), o.batch = sizes[0], o.inputs = int(x.size(1)), o.hidden = int(states[0].size(1));
-    o.activations = bool(a);
+    o.hard = hard, o.gates = gates, o.activations = bool(a), o.expected = expected;
     o.gemm = (void*)gemm<T>();
-    for (size_t k = 0; k < directions; ++k) {
+    for (size_t k = 0; k < d.size(); ++k) {
       Direction<T>& one = d[k];
       one = {};
       one.reverse = k == 1 || reverse;
@@ -225,12 +230,14 @@ struct Layer {
       one.w_ih = weights[k * each].data<T>(), one.w_hh = weights[k * each + 1].data<T>();
       if (each == 4) one.b_ih = weights[k * each + 2].data<T>(), one.b_hh = weights[k * each + 3].data<T>();
       if (a) one.a = a.data<T>() + int64_t(k) * parts * o.hidden;  // as many activations as states
+      one.copies = !levels.empty();
+      if (one.copies) one.copy_level = levels[k];
+      if (drawn) one.seed = uint64_t(seeds.data<int64_t>()[k]);
+      if (one.copies && !expected) one.copy_seed = uint64_t(seeds.data<int64_t>()[drawn + k]);
     }
   }
 };
 
-// Gives back, for each direction: output, final h, final c of an LSTM, z, kept and, where there is a copy, the output before it; and then
-// the levels of the copies.
 void recurrent_op(Value* stack, uint64_t, uint64_t) {
   Arguments given(stack);
   const Tensor x = given.tensor().laid_out();
@@ -246,48 +253,34 @@ void recurrent_op(Value* stack, uint64_t, uint64_t) {
   const bool odds = given.flag(), reverse = given.flag(), fixed = given.flag();
   const int64_t cap = given.integer();
   const bool keep = given.flag();
-  const size_t directions = states.size() / (lstm ? 2 : 1);
+  std::vector<double> levels;
+  for (const Tensor& each : copies) levels.push_back(number_in(each));
   std::vector<Tensor> found;
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    Layer<T> layer(x, states, weights, a, directions, lstm, reverse, sizes);
+    Layer<T> layer(x, states, weights, a, levels, seeds, sizes, lstm, hard, gates, expected, reverse);
     Options& o = layer.o;
-    o.hard = hard, o.gates = gates, o.expected = expected, o.c = c, o.odds = odds;
-    o.level = level ? number_in(level) : 0.0;
+    o.c = c, o.odds = odds, o.level = level ? number_in(level) : 0.0;
     const int64_t rows = x.size(0), wide = (lstm ? 4 : 3) * int64_t(o.hidden), now = time ? int64_t(number_in(time)) : 0;
     const std::vector<int64_t> tall{rows, o.hidden}, state{o.batch, o.hidden};
-    const auto room = [&](std::vector<Tensor>& place, const std::vector<int64_t>& shape) {
-      place.push_back(empty(shape, x.dtype()));
-      return place.back().data<T>();
-    };
-    Tensor head = empty({int64_t(copies.size())}, torch.float64);
-    const bool noisy = (gates || a) && !expected;
-    for (size_t k = 0; k < directions; ++k) {
-      Direction<T>& d = layer.d[k];
-      d.keep = keep, d.copies = !copies.empty();
+    for (Direction<T>& d : layer.d) {
+      d.keep = keep;
       d.time = fixed ? std::max<int64_t>(1, now) : 0, d.time_before = fixed || d.reverse ? 0 : now, d.time_cap = cap;
-      if (noisy) d.seed = uint64_t(seeds.data<int64_t>()[k]);
-      if (d.copies) {
-        head.data<double>()[k] = d.copy_level = number_in(copies[k]);
-        if (!expected) d.copy_seed = uint64_t(seeds.data<int64_t>()[(noisy ? directions : 0) + k]);
-      }
-      T* y = room(found, tall);
-      d.final_h = room(found, state);
-      if (lstm) d.final_c = room(found, state);
-      d.z = room(found, {rows, wide});
-      d.kept = room(found, {keep ? rows : o.batch, wide});
-      d.out = d.copies ? room(found, tall) : y;
+      T* y = room<T>(found, tall, x);
+      d.final_h = room<T>(found, state, x);
+      if (lstm) d.final_c = room<T>(found, state, x);
+      d.z = room<T>(found, {rows, wide}, x);
+      d.kept = room<T>(found, {keep ? rows : o.batch, wide}, x);
+      d.out = d.copies ? room<T>(found, tall, x) : y;
       d.mixed = d.copies ? y : nullptr;
     }
-    found.push_back(std::move(head));
-    recurrent<T>(lstm, false, o, sizes.data(), layer.d.data(), int(directions), threads());
+    recurrent<T>(lstm, false, o, sizes.data(), layer.d.data(), int(layer.d.size()), threads());
   });
+  found.push_back(empty({int64_t(levels.size())}, torch.float64));
+  std::copy(levels.begin(), levels.end(), found.back().data<double>());
   stack[0] = list_of(found);
 }
 
-// which: for each output of each direction, in their order, is its gradient among those given? kept: for each direction z, kept and the
-// output before a copy. Gives back x's gradient, if it is wanted; for each direction those of its states, if they are, and of its weights; a's, if
-// there is one.
 void recurrent_backward_op(Value* stack, uint64_t, uint64_t) {
   Arguments given(stack);
   const std::vector<Tensor> grads = in_memory_order(given.tensors());
@@ -300,20 +293,15 @@ void recurrent_backward_op(Value* stack, uint64_t, uint64_t) {
   const std::vector<int64_t> sizes = given.integers();
   const bool lstm = given.flag(), hard = given.flag(), gates = given.flag(), expected = given.flag(), reverse = given.flag();
   const bool by_x = given.flag(), by_states = given.flag();
-  const size_t parts = lstm ? 2 : 1, directions = states.size() / parts, each = weights.size() / directions;
+  const std::vector<double> levels(head.data<double>(), head.data<double>() + head.numel());
   std::vector<Tensor> found, spare;
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    Layer<T> layer(x, states, weights, a, directions, lstm, reverse, sizes);
-    Options& o = layer.o;
-    o.hard = hard, o.gates = gates, o.expected = expected, o.by_states = by_states;
-    const auto room = [&](std::vector<Tensor>& place, const std::vector<int64_t>& shape) {
-      place.push_back(empty(shape, x.dtype()));
-      return place.back().data<T>();
-    };
+    Layer<T> layer(x, states, weights, a, levels, seeds, sizes, lstm, hard, gates, expected, reverse);
+    const size_t parts = lstm ? 2 : 1, directions = layer.d.size(), each = weights.size() / directions;
+    layer.o.by_states = by_states;
     const std::vector<int64_t> state = states[0].shape();
-    const bool noisy = (gates || a) && !expected;
-    if (by_x) room(found, x.shape());
+    if (by_x) room<T>(found, x.shape(), x);
     size_t next = 0;
     const auto above = [&](size_t number) -> const T* { return which[number] ? grads[next++].data<T>() : nullptr; };
     Tensor grad_a;
@@ -326,30 +314,21 @@ void recurrent_backward_op(Value* stack, uint64_t, uint64_t) {
       d.grad_out = above(k * (parts + 1)), d.grad_final_h = above(k * (parts + 1) + 1);
       if (lstm) d.grad_final_c = above(k * (parts + 1) + 2);
       if (!d.grad_out) {
-        T* zeros = room(spare, kept[3 * k + 2].shape());
+        T* zeros = room<T>(spare, kept[3 * k + 2].shape(), x);
         std::fill_n(zeros, spare.back().numel(), T(0));
         d.grad_out = zeros;
       }
-      d.copies = head.numel() > 0;
-      if (d.copies) {
-        d.copy_level = head.data<double>()[k];
-        if (!expected) d.copy_seed = uint64_t(seeds.data<int64_t>()[(noisy ? directions : 0) + k]);
-      }
-      d.grad_z = room(spare, wide), d.grad_hh = lstm ? nullptr : room(spare, wide);
-      if (by_x) d.grad_x = k ? room(spare, x.shape()) : found[0].data<T>();
+      d.grad_z = room<T>(spare, wide, x), d.grad_hh = lstm ? nullptr : room<T>(spare, wide, x);
+      if (by_x) d.grad_x = k ? room<T>(spare, x.shape(), x) : found[0].data<T>();
       std::vector<Tensor>& before = by_states ? found : spare;
-      d.grad_h = room(before, state), d.grad_c = lstm ? room(before, state) : nullptr;
-      d.grad_w_ih = room(found, weights[k * each].shape()), d.grad_w_hh = room(found, weights[k * each + 1].shape());
+      d.grad_h = room<T>(before, state, x), d.grad_c = lstm ? room<T>(before, state, x) : nullptr;
+      d.grad_w_ih = room<T>(found, weights[k * each].shape(), x), d.grad_w_hh = room<T>(found, weights[k * each + 1].shape(), x);
       std::vector<Tensor>& biases = each == 4 ? found : spare;
-      d.grad_b_ih = room(biases, {wide[1]}), d.grad_b_hh = room(biases, {wide[1]});
-      if (a) d.grad_a = grad_a.data<T>() + int64_t(k) * parts * o.hidden;
+      d.grad_b_ih = room<T>(biases, {wide[1]}, x), d.grad_b_hh = room<T>(biases, {wide[1]}, x);
+      if (a) d.grad_a = grad_a.data<T>() + int64_t(k) * parts * layer.o.hidden;
     }
-    recurrent<T>(lstm, true, o, sizes.data(), layer.d.data(), int(directions), threads());
-    if (by_x && directions == 2) {
-      const T* more = layer.d[1].grad_x;
-      T* sum = layer.d[0].grad_x;
-      for (int64_t k = 0, n = x.numel(); k < n; ++k) sum[k] += more[k];
-    }
+    recurrent<T>(lstm, true, layer.o, sizes.data(), layer.d.data(), int(directions), threads());
+    for (int64_t k = 0, n = by_x && directions == 2 ? x.numel() : 0; k < n; ++k) layer.d[0].grad_x[k] += layer.d[1].grad_x[k];
     if (a) found.push_back(std::move(grad_a));
   });
   stack[0] = list_of(found);
@@ -399,10 +378,7 @@ EXPORT const char* mollifier_register(const char* path) {
   MOLLIFIER_TORCH_NUMBERS(FIND)
 #undef FIND
   torch.sgemm = dlsym(library, "sgemm_"), torch.dgemm = dlsym(library, "dgemm_");
-  torch.float32 = torch.aoti_torch_dtype_float32(), torch.float64 = torch.aoti_torch_dtype_float64();
-  torch.bfloat16 = torch.aoti_torch_dtype_bfloat16(), torch.int64 = torch.aoti_torch_dtype_int64();
-  torch.cpu = torch.aoti_torch_device_type_cpu();
-  torch.contiguous = torch.aoti_torch_memory_format_contiguous_format(), torch.channels_last = torch.aoti_torch_memory_format_channels_last();
+  torch.ask_numbers();
   LibraryHandle handle;
   if (torch.aoti_torch_library_init_impl("mollifier", "CPU", __FILE__, __LINE__, &handle)) return "it takes no operators";
   const std::pair<const char*, Kernel> all[] = {{"unit", unit_op},

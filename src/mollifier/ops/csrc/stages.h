@@ -26,7 +26,8 @@ inline Psi<T> psi(T f, T d, T gap, T slope, T a, T quarter_xi, T extra) {
   const T t = tanh_magnitude(T(0.5) * a * gap), half = quarter_xi * t, most = half * t, s = most + extra;
   const T rate = half - most * t;  // |d s / d(a gap)|
   const bool whole = magnitude(gap) < s;
-  return {f + clamp(gap, -s, s), whole ? slope : d + rate * magnitude(a) * (slope - d), whole ? T(0) : signed_as(rate, a) * gap};
+  const T by_scale = signed_as(rate, a);
+  return {f + clamp(gap, -s, s), whole ? slope : d + by_scale * a * (slope - d), whole ? T(0) : by_scale * gap};
 }
 
 // psi of a chunk, written over f.

@@ -58,6 +58,11 @@ struct Torch {
 #undef POINTER
   void *sgemm = nullptr, *dgemm = nullptr;  // torch's own matrix products; null where this build does not show them
   int32_t float32 = 0, float64 = 0, bfloat16 = 0, int64 = 0, cpu = 0, contiguous = 0, channels_last = 0;
+  void ask_numbers() {
+    float32 = aoti_torch_dtype_float32(), float64 = aoti_torch_dtype_float64(), bfloat16 = aoti_torch_dtype_bfloat16();
+    int64 = aoti_torch_dtype_int64(), cpu = aoti_torch_device_type_cpu();
+    contiguous = aoti_torch_memory_format_contiguous_format(), channels_last = aoti_torch_memory_format_channels_last();
+  }
 };
 extern Torch torch;
 
