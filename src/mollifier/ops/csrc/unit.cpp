@@ -21,7 +21,8 @@ int64_t together(const Shape& s) {
 }
 
 // Calls body(first element, number of elements, unit of the first, below's first element or -1) for rows [begin, end).
-// A chunk lies within one unit's pixels, or within one row of units.
+// A chunk lies within one unit's pixels, or within one row of units. Of pixels it is half as long: a backward pass over them, which keeps nothing,
+// has twice as many buffers.
 template <class Body>
 void chunks(const Shape& s, int64_t begin, int64_t end, Body body) {
   if (s.inner == 1) {
@@ -36,7 +37,7 @@ void chunks(const Shape& s, int64_t begin, int64_t end, Body body) {
     for (int64_t row = begin; row < end; ++row)
       for (int64_t unit = 0; unit < s.units; ++unit)
         for (int64_t pixel = 0; pixel < s.inner;) {
-          const int n = int(std::min<int64_t>(CHUNK, s.inner - pixel));
+          const int n = int(std::min<int64_t>(CHUNK / 2, s.inner - pixel));
           body((row * s.units + unit) * s.inner + pixel, n, unit, unit < s.in_units ? (row * s.in_units + unit) * s.inner + pixel : -1);
           pixel += n;
         }
