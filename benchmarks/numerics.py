@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from mollifier import functional, ops
 from mollifier.activations import activation
 from mollifier.nn import RecurrentOptions
-from mollifier.nn.recurrent import RecurrentMollifier, _run
+from mollifier.nn.recurrent import RecurrentMollifier, modules
+from mollifier.nn.recurrent._layer import cell_of
 from mollifier.ops import _loop
 
 # Over twenty steps of an LSTM the reference itself is that far from float64 when it runs in float32.
@@ -50,7 +51,7 @@ def recurrent(kind: str, steps: int = 20, batch: int = 20, size: int = 200) -> f
         module, layer = plain.to(dtype), added.to(dtype).layer(0)
         x = rows.to(dtype).requires_grad_()
         state = tuple(torch.zeros(batch, size, dtype=dtype) for _ in range(acts))
-        given = x, [state], [_run.weights_of(module, 0)], _run.cell_of(module, layer, sizes)
+        given = x, [state], [modules.weights_of(module, 0)], cell_of(module, layer, sizes)
         torch.manual_seed(1)
         if dtype == torch.float32:
             ((out, *_),) = ops.recurrent(*given, **layer.settings(x, None))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mollifier import ops
 from mollifier.functional import normal_like
-from mollifier.ops._library import native
+from mollifier.ops._operator import native
 
 
 def mlp(*widths: int, activation: type[nn.Module] = nn.Sigmoid) -> nn.Sequential:

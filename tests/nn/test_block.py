@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import mollifier
 from mollifier.nn import MollifiedBlock, NoisyActivation
-from mollifier.nn.block import first_tensor
+from mollifier.nn.copy import first_tensor
 
 
 class Out(NamedTuple):

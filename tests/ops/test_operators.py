@@ -8,7 +8,7 @@ import mollifier
 from mollifier import ops
 from mollifier.activations import activation
 from mollifier.ops import _chain, _library, _unit
-from mollifier.ops._activation import BUILT_IN, numbers, of_numbers
+from mollifier.ops._operator import BUILT_IN, noise_for, numbers, of_numbers
 from tests.ops.helpers import assert_near
 
 LEVEL = torch.tensor(0.6, dtype=torch.float64)
@@ -28,13 +28,13 @@ def unit_arguments(shape=(6, 5), unit_dim=-1, name="tanh", expected=False, keep=
 
 def chain_arguments(expected=False, keep=True):
     weights = [torch.randn(5, 11), torch.randn(6, 5)]
-    biases, a = [torch.randn(6)], [torch.ones(5), torch.ones(1)]
-    for each in (*weights, *biases, *a):
+    biases, a = [torch.empty(0), torch.randn(6)], [torch.ones(5), torch.ones(1)]
+    for each in (*weights, biases[1], *a):
         each.requires_grad_()
-    settings = [*numbers(activation("tanh")), 20.0, 0.0, 0.0, 0.0, 1.0]
-    settings += [*numbers(activation("gelu")), 20.0, 1.0, 1.0, 1.0, 0.0]
+    settings = [*numbers(activation("tanh")), 20.0, 0.0, 0.0]
+    settings += [*numbers(activation("gelu")), 20.0, 1.0, 1.0]
     x, signs = torch.randn(7, 11, requires_grad=True), torch.randn(11)  # the first link narrows
-    return x, weights, biases, a, [LEVEL] * 4, [signs], torch.tensor([3, 4]), settings, expected, keep
+    return x, weights, biases, a, [LEVEL] * 4, [signs, torch.empty(0)], torch.tensor([3, 4]), settings, expected, keep
 
 
 def recurrent_arguments(lstm=True, expected=False):
@@ -78,7 +78,7 @@ def test_torch_finds_nothing_wrong_with_the_backwards():
     x, weights, biases, a, *rest = chain_arguments()
     weights, biases, a = ([each.detach() for each in some] for some in (weights, biases, a))
     y, kept = OPERATORS.chain(x.detach(), weights, biases, a, *rest)
-    given = (torch.randn_like(y), x.detach(), kept, weights, a, rest[1], rest[3], False, True, [5, 7])
+    given = (torch.randn_like(y), x.detach(), kept, weights, a, rest[1], rest[3], False, [1, 1, 0, 0, 1, 1, 1])
     torch.library.opcheck(OPERATORS.chain_backward.default, given)
     x, states, weights, a, *rest = recurrent_arguments()
     states, weights = ([each.detach() for each in some] for some in (states, weights))
@@ -196,7 +196,7 @@ def test_second_derivatives_of_a_chain_with_sampled_noise_are_those_of_the_refer
     torch.manual_seed(1)
     got = twice(ops.chain(x, links), inputs)
     torch.manual_seed(1)
-    assert_near(got, twice(_chain._composite(x, *_chain._arguments(links, False), True)[0], inputs), 1e-9)
+    assert_near(got, twice(_chain._composite(x, *_chain._arguments(links, False))[0], inputs), 1e-9)
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -212,10 +212,23 @@ def test_second_derivatives_of_channels_with_sampled_noise_are_those_of_the_refe
     out = ops.unit(x, below, a if noisy else None, act, level=LEVEL, unit_dim=-3)
     got = twice(out, inputs)
     torch.manual_seed(1)
-    noises = _unit._noises(x, _unit.draw_seeds(1), False, last)
+    shape = (2, 4, 5, 3) if last else x.shape
+    noises = noise_for(x, shape, ops.draw_seeds(1), False)
+    noises = [each.movedim(-1, 1) if last else each for each in noises]
     settings = act, LEVEL, LEVEL, 20.0, "paper", -3, False
     want = _unit.reference(x, below, a if noisy else None, *settings, *noises)
     assert_near([out, *got], [want, *twice(want, inputs)], 1e-9)
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_in_half_precision_a_second_derivative_copies_the_units_that_the_kernel_copied(noisy):
+    x, below = (torch.randn(4, 8, 16, 16, dtype=torch.bfloat16, requires_grad=True) for _ in range(2))
+    a, act = (torch.ones(8), activation("tanh")) if noisy else (None, None)
+    out = ops.unit(x, below, a, act, level=LEVEL, unit_dim=-3)
+    grad = torch.ones_like(out)
+    (first,) = torch.autograd.grad(out, below, grad, retain_graph=True)
+    (again,) = torch.autograd.grad(out, below, grad, create_graph=True)
+    assert torch.equal(first, again.detach())  # 1 where a unit is copied, else 0
 
 
 def test_levels_that_change_before_the_backward_pass_do_no_harm():

@@ -7,8 +7,8 @@ from torch import nn
 
 import mollifier
 from mollifier import ops
-from mollifier.nn.recurrent import RecurrentMollifier, _run
-from mollifier.nn.recurrent._layer import LayerMollifier
+from mollifier.nn.recurrent import RecurrentMollifier, modules
+from mollifier.nn.recurrent._layer import LayerMollifier, cell_of
 from mollifier.ops import _loop, _recurrent
 from tests.ops.helpers import TOLERANCE, assert_near, draw_seed
 
@@ -25,10 +25,10 @@ def one(module, layer, direction, rows, sizes, state, time=None):
     settings = {} if layer is None else layer.settings(rows, time)
     if settings.get("a") is not None:
         settings["a"] = settings["a"][direction : direction + 1]
-    cell = _run.cell_of(module, layer, sizes)
+    cell = cell_of(module, layer, sizes)
     cell.reverse = direction == 1
-    given = rows, [state], [_run.weights_of(module, direction)], cell
-    assert _recurrent._serves(*given, settings.get("a"), ("sample", "sample"))
+    given = rows, [state], [modules.weights_of(module, direction)], cell
+    assert _recurrent._serves(*given, "sample", "sample")
     return ops.recurrent(*given, **settings)[0], (given, settings)
 
 
@@ -113,7 +113,7 @@ def test_both_directions_at_once_are_each_by_itself(kind, threads):
 
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    weights, cell = [_run.weights_of(module, k) for k in (0, 1)], _run.cell_of(module, layer, sizes)
+    weights, cell = [modules.weights_of(module, k) for k in (0, 1)], cell_of(module, layer, sizes)
     at_once = results(lambda: ops.recurrent(rows, states, weights, cell, **layer.settings(rows, time)))
     torch.set_num_threads(before)
     alone = results(lambda: [one(module, layer, k, rows, sizes, states[k], time)[0] for k in (0, 1)])

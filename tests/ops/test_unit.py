@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mollifier.activations import activation
 from mollifier.ops import _unit
-from mollifier.ops._activation import BUILT_IN
+from mollifier.ops._operator import BUILT_IN
 from tests.ops.helpers import TOLERANCE, Spec, as_double, assert_near, noise_of, unit as run_unit, unit_reference
 
 ACTIVATIONS = [*sorted(BUILT_IN), None]

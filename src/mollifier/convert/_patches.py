@@ -18,7 +18,7 @@ from mollifier.convert._live import BoundaryPatch, ForwardPatch, warn_once
 from mollifier.convert._runs import RUNS, RunEnd, RunRecord, called, followed
 from mollifier.nn import Annealed, Copy, NoisyActivation
 from mollifier.nn._annealed import AddedModule
-from mollifier.nn.block import around
+from mollifier.nn.copy import around
 from mollifier.nn.recurrent import CellForward, RecurrentForward
 
 

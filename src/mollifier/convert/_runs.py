@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from mollifier.convert._classes import KEY, OURS
 from mollifier.nn import Copy, NoisyActivation
 from mollifier.nn._fused import close
-from mollifier.nn.block import check_unchanged, version
+from mollifier.nn.copy import check_unchanged, version
 
 
 class RunRecord:

@@ -4,8 +4,7 @@ import warnings
 from typing import Any
 
 from mollifier.nn._annealed import Annealed as Annealed
-from mollifier.nn.block import MollifiedBlock as MollifiedBlock
-from mollifier.nn.copy import Copy as Copy
+from mollifier.nn.copy import Copy as Copy, MollifiedBlock as MollifiedBlock
 from mollifier.nn.noisy import HardSigmoid as HardSigmoid, NoisyActivation as NoisyActivation
 from mollifier.nn.projection import FixedProjection as FixedProjection
 from mollifier.nn.recurrent import (

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.compiler import is_dynamo_compiling
+from torch.nn.modules import module as _modules
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from mollifier.functional import Noise, normal_like, uniform_like
@@ -51,6 +52,33 @@ def readable(level: Tensor) -> bool:
 def transformed() -> bool:
     """Is anything compiled, traced or transformed here and now, so that even a tensor on the CPU may have no value?"""
     return is_dynamo_compiling() or _in_functorch() or _tracing() is not None
+
+
+def any_global_hook() -> bool:
+    """Is there a hook on all modules?"""
+    return bool(
+        _modules._global_forward_hooks
+        or _modules._global_forward_pre_hooks
+        or _modules._global_backward_hooks
+        or _modules._global_backward_pre_hooks
+    )
+
+
+def hooked(module: nn.Module) -> bool:
+    """Would somebody miss the call of this module?"""
+    return own_hooks(module) or any_global_hook()
+
+
+def own_hooks(module: nn.Module) -> bool:
+    """Would somebody miss the call, but for hooks on all modules?"""
+    own = module.__dict__
+    return bool(
+        own["_forward_hooks"]
+        or own["_forward_pre_hooks"]
+        or own["_backward_hooks"]
+        or own["_backward_pre_hooks"]
+        or "forward" in own
+    )
 
 
 # What was last written from a number, with the tensor's version at that time: for tensors that are not readable.

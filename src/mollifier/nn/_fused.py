@@ -7,11 +7,10 @@ from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as _modules
 
 from mollifier import ops
 from mollifier.functional import Noise
-from mollifier.nn._annealed import on_cpu, transformed
+from mollifier.nn._annealed import any_global_hook, on_cpu, own_hooks, transformed
 from mollifier.nn.copy import Copy
 from mollifier.nn.noisy import NoisyActivation
 
@@ -22,33 +21,6 @@ class Block(NamedTuple):
     modules: Sequence[nn.Module]
     noise: NoisyActivation | None
     copy: Copy
-
-
-def any_global_hook() -> bool:
-    """Is there a hook on all modules?"""
-    return bool(
-        _modules._global_forward_hooks
-        or _modules._global_forward_pre_hooks
-        or _modules._global_backward_hooks
-        or _modules._global_backward_pre_hooks
-    )
-
-
-def hooked(module: nn.Module) -> bool:
-    """Would somebody miss the call of this module?"""
-    return own_hooks(module) or any_global_hook()
-
-
-def own_hooks(module: nn.Module) -> bool:
-    """Would somebody miss the call, but for hooks on all modules?"""
-    own = module.__dict__
-    return bool(
-        own["_forward_hooks"]
-        or own["_forward_pre_hooks"]
-        or own["_backward_hooks"]
-        or own["_backward_pre_hooks"]
-        or "forward" in own
-    )
 
 
 def run(blocks: Sequence[Block], x: Tensor) -> Tensor:
@@ -79,7 +51,8 @@ def _plain(noise: NoisyActivation | None, copy: Copy) -> bool:
 def _chain(blocks: Sequence[Block], index: int, x: Tensor) -> list[ops.Link]:
     """The blocks from this one on that are torch's own linear layers, of one type throughout, with nothing in between."""
     links: list[ops.Link] = []
-    if any_global_hook() or not x.dim() or not ops.chain_serves(x):
+    first = plain_class(blocks[index].modules[0])
+    if first is not nn.Linear or any_global_hook() or not x.dim() or not ops.chain_serves(x):
         return links
     dtype, width, mode = x.dtype, x.shape[-1], blocks[index].copy.mode()
     while index < len(blocks) and (link := _link(*blocks[index], mode, dtype, width)) is not None:

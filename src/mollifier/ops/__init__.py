@@ -8,18 +8,12 @@ Which of the two serves is asked here and nowhere else. The native kernels are c
 AVX-512; ``MOLLIFIER_KERNELS=off`` in the environment asks for the reference.
 """
 
-from mollifier.ops import _library, _operator
-from mollifier.ops._activation import knows as knows
 from mollifier.ops._chain import Link as Link, chain as chain, chain_serves as chain_serves
 from mollifier.ops._library import Info as Info, info as info
 from mollifier.ops._loop import PARTS as PARTS, Layer as Layer
-from mollifier.ops._noise import draw_seeds as draw_seeds, noise as noise
+from mollifier.ops._operator import draw_seeds as draw_seeds, knows as knows, noise as noise
 from mollifier.ops._recurrent import recurrent as recurrent
 from mollifier.ops._unit import unit as unit
-
-_library.start()
-if _library.LIBRARY is None:
-    _operator.everywhere()
 
 __all__ = [
     "PARTS",

@@ -12,36 +12,25 @@ from torch import Tensor
 from mollifier import functional
 from mollifier.activations import Activation
 from mollifier.functional import Push
-from mollifier.ops import _library
-from mollifier.ops._activation import knows, numbers, of_numbers
-from mollifier.ops._library import native
-from mollifier.ops._noise import draw_seeds, noise
-from mollifier.ops._operator import (
-    OPERATORS,
-    below_autograd,
-    define,
-    differentiate,
-    elsewhere,
-    fake,
-    vmap_by_loop,
-)
+from mollifier.ops import _library, _operator
+from mollifier.ops._operator import below_autograd, define, draw_seeds, knows, native, numbers
 from mollifier.ops._unit import reference, unit
 
 # Bytes that are asked for at once. Beyond 32 MiB glibc asks the system anew at every step, which costs more than the step's arithmetic.
 LOT = 30 << 20
-SETTINGS = 10  # numbers for each link, see `Link.settings`
+SETTINGS = 8  # numbers for each link, see `Link.settings`
+NONE = torch.empty(0)  # in the place of a bias, or of signs, that a link does not have
 
-# Returns the output, and what the backward pass needs. biases, signs: of those links that have them. levels: of each link the noise's and the copy's.
-define(
+# Returns the output, and what the backward pass needs. levels: of each link the noise's and the copy's.
+_forward = define(
     "chain(Tensor x, Tensor[] weights, Tensor[] biases, Tensor[] a, Tensor[] levels, Tensor[] signs, Tensor seeds, float[] settings, bool expected, "
     "bool keep) -> (Tensor, Tensor)"
 )
-# by: for each link the sum of 1 (weight), 2 (bias) and 4 (a), where these gradients are wanted. Only these are returned, after x's.
-define(
-    "chain_backward(Tensor grad, Tensor x, Tensor kept, Tensor[] weights, Tensor[] a, Tensor[] signs, float[] settings, bool expected, bool by_x, "
+# by: is the gradient wanted, of x, of each weight, of each bias and of each a? Only these are returned, in this order.
+_backward = define(
+    "chain_backward(Tensor grad, Tensor x, Tensor kept, Tensor[] weights, Tensor[] a, Tensor[] signs, float[] settings, bool expected, "
     "int[] by) -> Tensor[]"
 )
-_forward, _backward = OPERATORS.chain.default, OPERATORS.chain_backward.default
 Two = tuple[Tensor, Tensor]
 
 
@@ -74,14 +63,7 @@ class Link(NamedTuple):
 
     def settings(self) -> list[float]:
         """What is not a tensor, as the operator wants it."""
-        return [
-            *numbers(self.act),
-            self.c,
-            self.push == "odds",
-            self.residual,
-            self.bias is not None,
-            self.signs is not None,
-        ]
+        return [*numbers(self.act), self.c, self.push == "odds", self.residual]
 
 
 def chain_serves(x: Tensor) -> bool:
@@ -106,40 +88,41 @@ def chain(x: Tensor, links: Sequence[Link], *, expected: bool = False) -> Tensor
     torch.Size([8, 5])
     """
     if not chain_serves(x) or not all(knows(link.act) for link in links):
-        return _by_layer(x, links, "expected" if expected else "sample")
+        mode = "expected" if expected else "sample"
+        return _by_layer(x, links, [(mode, mode)] * len(links), unit)
     if not torch.is_grad_enabled():
-        return cast(Tensor, _forward(x, *_arguments(links, expected), False)[0])
+        return _autograd(x, *_arguments(links, expected))[0]
     for some in _lots(links, x.numel() // x.shape[-1] * x.element_size()):
-        weights, biases, a, *rest = _arguments(some, expected)
-        x = _apply(x, len(weights), len(biases), *rest, *weights, *biases, *a)[0]
+        x = _autograd(x, *_arguments(some, expected))[0]
     return x
 
 
-def _by_layer(x: Tensor, links: Sequence[Link], mode: Any) -> Tensor:
-    """One layer at a time."""
-    for link in links:
-        above = F.linear(x, link.weight, link.bias)
-        settings: Any = {"c": link.c, "push": link.push, "residual": link.residual, "normal": mode}
-        x = unit(above, _short(x, link), link.a, link.act, level=link.level, copy_level=link.copy_level, **settings)
+def _by_layer(
+    x: Tensor, links: Sequence[Link], noises: Sequence[tuple[Any, Any]], run: Callable[..., Tensor]
+) -> Tensor:
+    """One layer at a time, its unit by the operator or by the reference."""
+    for (weight, bias, a, act, level, copy_level, c, push, residual, signs), (normal, uniform) in zip(
+        links, noises, strict=True
+    ):
+        below = x if signs is None else functional.signed_sums(x, signs.to(x), len(weight), -1)
+        settings: dict[str, Any] = {"c": c, "push": push, "unit_dim": -1, "residual": residual}
+        above = F.linear(x, weight, bias)
+        x = run(above, below, a, act, level=level, copy_level=copy_level, normal=normal, uniform=uniform, **settings)
     return x
 
 
-def _short(x: Tensor, link: Link) -> Tensor:
-    """What is copied, but for the zeros it is padded with."""
-    return x if link.signs is None else functional.signed_sums(x, link.signs.to(x), len(link.weight), -1)
-
-
-def _arguments(links: Sequence[Link], expected: bool) -> tuple[Any, ...]:
-    """Of the operator, but for x and keep."""
+def _arguments(links: Sequence[Link], expected: bool) -> Any:
+    """Of the operator, but for x."""
     return (
         [link.weight for link in links],
-        [link.bias for link in links if link.bias is not None],
+        [NONE if link.bias is None else link.bias for link in links],
         [link.a for link in links],
         [level for link in links for level in (link.level, link.copy_level)],
-        [link.signs for link in links if link.signs is not None],
+        [NONE if link.signs is None else link.signs for link in links],
         draw_seeds(0 if expected else len(links)),
         [number for link in links for number in link.settings()],
         expected,
+        torch.is_grad_enabled(),
     )
 
 
@@ -159,110 +142,76 @@ def _lots(links: Sequence[Link], column: int) -> Iterator[list[Link]]:
 
 class _Chain(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        count: int,
-        biased: int,
-        levels: list[Tensor],
-        signs: list[Tensor],
-        seeds: Tensor,
-        settings: list[float],
-        expected: bool,
-        *tensors: Tensor,
-    ) -> Two:
+    def forward(ctx: Any, x: Tensor, levels: Any, signs: Any, seeds: Tensor, settings: Any, expected: bool, *tensors: Tensor) -> Two:  # fmt: skip
+        """``tensors`` are the weights, the biases and the a."""
         ctx.set_materialize_grads(False)
-        weights, biases, a = tensors[:count], tensors[count : count + biased], tensors[count + biased :]
+        count = len(signs)
+        weights, biases, a = tensors[:count], tensors[count : 2 * count], tensors[2 * count :]
         with below_autograd():
             y, kept = _forward(x, weights, biases, a, levels, signs, seeds, settings, expected, True)
         ctx.save_for_backward(x, kept, *tensors)
-        ctx.rest = count, biased, signs, settings, expected
+        ctx.rest = signs, settings, expected
         ctx.mark_non_differentiable(kept)
         return y, kept
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-        x, kept, *saved = ctx.saved_tensors
-        count, biased, signs, settings, expected = ctx.rest
-        by_x, needed = ctx.needs_input_grad[0], ctx.needs_input_grad[8:]
+        needed = ctx.needs_input_grad
         if grad is None:
-            return (None,) * (8 + len(needed))
-        weights, a = saved[:count], saved[-count:]
+            return (None,) * len(needed)
+        x, kept, *tensors = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return _again(ctx, grad, x, kept, saved)
-        # the place of each link's bias among the biases
-        places = [number for number in range(count) if settings[SETTINGS * number + 8]]
-        by = [needed[number] + 4 * needed[count + biased + number] for number in range(count)]
-        for place, number in enumerate(places):
-            by[number] += 2 * needed[count + place]
-        found = iter(_backward(grad, x, kept, weights, a, signs, settings, expected, by_x, by))
-        grad_x = next(found) if by_x else None
-        grads: list[Tensor | None] = [None] * len(needed)
-        for number in range(count):
-            for bit, place in (
-                (1, number),
-                (2, count + places.index(number) if by[number] & 2 else 0),
-                (4, count + biased + number),
-            ):
-                if by[number] & bit:
-                    grads[place] = next(found)
-        return (grad_x, *(None,) * 7, *grads)
+            return _again(ctx, grad, x, kept, tensors)
+        count = len(tensors) // 3
+        weights, a, by = tensors[:count], tensors[2 * count :], [needed[0], *needed[6:]]
+        found = iter(_backward(grad, x, kept, weights, a, *ctx.rest, by))
+        return tuple(next(found) if need else None for need in needed)
 
 
-# without what Function.apply does for functorch, which is not there where this is called
-_apply: Callable[..., Any] = super(torch.autograd.Function, _Chain).apply
+# without what Function.apply does for functorch: the operator has a rule for vmap
+_apply: Callable[..., Two] = super(torch.autograd.Function, _Chain).apply
 
 
-def _read(kept: Tensor, count: int) -> tuple[list[Tensor], Tensor]:
-    """The levels and the seeds as they were, from what was kept: kind, level, level of the copy and seed of each link."""
-    head = kept.flatten()[: count * 32 // kept.element_size()].view(torch.int64).view(count, 4)
-    return list(head[:, 1:3].contiguous().view(torch.float64).flatten().unbind()), head[:, 3]
-
-
-def _links(
-    tensors: Sequence[Tensor], levels: list[Tensor], signs: list[Tensor], count: int, biased: int, settings: list[float]
-) -> list[Link]:
-    """The links again, of the operator's arguments."""
-    weights, biases, a = tensors[:count], iter(tensors[count : count + biased]), tensors[count + biased :]
-    links, summed = [], iter(signs)
-    for k in range(count):
-        *act, c, odds, residual, has_bias, narrows = settings[SETTINGS * k : SETTINGS * (k + 1)]
-        push: Push = "odds" if odds else "paper"
-        bias, function = next(biases) if has_bias else None, cast(Activation, of_numbers(act))
-        links.append(Link(weights[k], bias, a[k], function, levels[2 * k], levels[2 * k + 1], c, push, bool(residual)))
-        links[k] = links[k]._replace(signs=next(summed) if narrows else None)
-    return links
-
-
-def _by_functional(x: Tensor, links: Sequence[Link], noises: list[Any]) -> Tensor:
-    for link, (normal, uniform) in zip(links, noises, strict=True):
-        above = F.linear(x, link.weight, link.bias)
-        settings = link.level, link.copy_level, link.c, link.push, -1, link.residual
-        x = reference(above, _short(x, link), link.a, link.act, *settings, normal, uniform)
-    return x
-
-
-def _noises(x: Tensor, links: Sequence[Link], seeds: Tensor, expected: bool) -> list[Any]:
-    """The noise of each link, as `mollifier.functional` takes it."""
-    if expected:
-        return [("expected", "expected")] * len(links)
-    rows = x.shape[:-1]
-    drawn = [noise(seed, rows.numel() * len(link.weight)) for seed, link in zip(seeds, links, strict=True)]
-    shapes = [(*rows, len(link.weight)) for link in links]
-    return [tuple(each.to(x).view(shape) for each in both) for both, shape in zip(drawn, shapes, strict=True)]
+def _autograd(
+    x: Tensor, weights: list[Tensor], biases: list[Tensor], a: list[Tensor], levels: list[Tensor], signs: list[Tensor], seeds: Tensor, settings: list[float],
+    expected: bool, keep: bool
+) -> Two:  # fmt: skip
+    tensors = (*weights, *biases, *a)
+    if torch.is_grad_enabled() and (x.requires_grad or any(each.requires_grad for each in tensors)):
+        return _apply(x, levels, signs, seeds, settings, expected, *tensors)
+    with below_autograd():
+        return cast(Two, _forward(x, weights, biases, a, levels, signs, seeds, settings, expected, keep))
 
 
 def _again(ctx: Any, grad: Tensor, x: Tensor, kept: Tensor, tensors: list[Tensor]) -> tuple[Tensor | None, ...]:
     """The gradients as functions that can be differentiated again: by the reference, with the same noise."""
-    count, biased, signs, settings, expected = ctx.rest
-    levels, seeds = _read(kept, count)
+    count = len(tensors) // 3
+    # kind, level, level of the copy and seed of each link, as they were
+    head = kept.flatten()[: count * 32 // kept.element_size()].view(torch.int64).view(count, 4)
+    levels = list(head[:, 1:3].contiguous().view(torch.float64).flatten().unbind())
+    signs, settings, expected = ctx.rest
+    each = tensors[:count], tensors[count : 2 * count], tensors[2 * count :]
     with torch.enable_grad():
-        links = _links(tensors, levels, signs, count, biased, settings)
-        out = _by_functional(x, links, _noises(x, links, seeds, expected))
-        inputs = [x, *(None,) * 7, *tensors]
-        wanted = [each for each, need in zip(inputs, ctx.needs_input_grad, strict=True) if need]
-        found = iter(torch.autograd.grad(out, wanted, grad, create_graph=True))  # type: ignore[arg-type]
-    return tuple(next(found) if need else None for need in ctx.needs_input_grad)
+        out, _ = _composite(x, *each, levels, signs, head[:, 3], settings, expected, True)
+        found: tuple[Tensor | None, ...] = _operator.gradients_again(ctx, [out], [grad], [x, *[None] * 5, *tensors])
+    return found
+
+
+def _composite(
+    x: Tensor, weights: list[Tensor], biases: list[Tensor], a: list[Tensor], levels: list[Tensor], signs: list[Tensor], seeds: Tensor, settings: list[float],
+    expected: bool, keep: bool
+) -> Two:  # fmt: skip
+    """The operator where there is no kernel: the reference, with the kernels' noise, differentiated by torch."""
+    links, noises = [], []
+    for k, (weight, bias, sign) in enumerate(zip(weights, biases, signs, strict=True)):
+        *act, c, odds, residual = settings[SETTINGS * k : SETTINGS * (k + 1)]
+        push: Push = "odds" if odds else "paper"
+        function = cast(Activation, _operator.of_numbers(act))
+        tensors = weight, bias if bias.numel() else None, a[k], function, levels[2 * k], levels[2 * k + 1]
+        links.append(Link(*tensors, c, push, bool(residual), sign if sign.numel() else None))
+        shape = *x.shape[:-1], len(weight)
+        noises.append(_operator.noise_for(x, shape, seeds if expected else seeds[k], expected))
+    return _by_layer(x, links, noises, reference), x.new_empty(0)
 
 
 def _fake(x: Tensor, weights: list[Tensor], *rest: Any) -> Two:
@@ -278,49 +227,16 @@ def _fake(x: Tensor, weights: list[Tensor], *rest: Any) -> Two:
     return x.new_empty((*x.shape[:-1], last)), x.new_empty(size - whole(rows * last))
 
 
-def _fake_backward(
-    grad: Tensor,
-    x: Tensor,
-    kept: Tensor,
-    weights: list[Tensor],
-    a: list[Tensor],
-    signs: Any,
-    settings: Any,
-    expected: Any,
-    by_x: bool,
-    by: list[int],
-) -> list[Tensor]:
-    found = [torch.empty_like(x, memory_format=torch.contiguous_format)] if by_x else []
-    for weight, mine, which in zip(weights, a, by, strict=True):
-        rooms = ((1, weight.shape), (2, weight.shape[:1]), (4, mine.shape))
-        found += [x.new_empty(shape) for bit, shape in rooms if which & bit]
-    return found
+def _fake_backward(grad: Any, x: Tensor, kept: Any, weights: list[Tensor], a: list[Tensor], *rest: Any) -> list[Tensor]:
+    shapes = [
+        x.shape,
+        *(each.shape for each in weights),
+        *(each.shape[:1] for each in weights),
+        *(each.shape for each in a),
+    ]
+    return [x.new_empty(shape) for shape, wanted in zip(shapes, rest[-1], strict=True) if wanted]
 
 
-def _autograd(
-    x: Tensor, weights: list[Tensor], biases: list[Tensor], a: list[Tensor], levels: list[Tensor], signs: list[Tensor], seeds: Tensor, settings: list[float],
-    expected: bool, keep: bool
-) -> Two:  # fmt: skip
-    tensors = (*weights, *biases, *a)
-    if torch.is_grad_enabled() and any(each.requires_grad for each in (x, *tensors)):
-        rest = len(weights), len(biases), levels, signs, seeds, settings, expected
-        return cast(Two, _Chain.apply(x, *rest, *tensors))  # type: ignore[no-untyped-call]
-    with below_autograd():
-        return cast(Two, _forward(x, weights, biases, a, levels, signs, seeds, settings, expected, keep))
-
-
-def _composite(
-    x: Tensor, weights: list[Tensor], biases: list[Tensor], a: list[Tensor], levels: list[Tensor], signs: list[Tensor], seeds: Tensor, settings: list[float],
-    expected: bool, keep: bool
-) -> Two:  # fmt: skip
-    """The operator where there is no kernel: the reference, with the kernels' noise, differentiated by torch."""
-    links = _links([*weights, *biases, *a], levels, signs, len(weights), len(biases), settings)
-    return _by_functional(x, links, _noises(x, links, seeds, expected)), x.new_empty(0)
-
-
-fake("chain", _fake)
-fake("chain_backward", _fake_backward)
-differentiate("chain", _autograd)
-elsewhere("chain", _composite)
-vmap_by_loop("chain")
+_operator.register("chain", fake=_fake, autograd=_autograd, reference=_composite)
+_operator.register("chain_backward", fake=_fake_backward)
 torch.library.register_autocast("mollifier::chain", "cpu", torch.float32)

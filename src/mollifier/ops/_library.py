@@ -9,15 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
 
 from mollifier.ops import _build
 
-DTYPES = (torch.float32, torch.float64, torch.bfloat16)
-KINDS = (Tensor, nn.Parameter)  # a tensor of somebody's own class goes by the reference
 # The builds that a machine can run, best first, by what torch says of it.
 CHOICES = {"AVX512": ("avx512", "avx2", "default"), "AVX2": ("avx2", "default")}
-_functorch, _tracing = torch._C._are_functorch_transforms_active, torch._C._get_tracing_state
 
 
 @dataclass(frozen=True)
@@ -78,48 +74,18 @@ def _load() -> ctypes.CDLL:
 
 
 LIBRARY: ctypes.CDLL | None = None  # what is loaded
-_WHY = f"MOLLIFIER_KERNELS={_asked_off()}"
 _SILENT = bool(_asked_off())  # is there nothing to warn of, or no more?
+_WHY = f"MOLLIFIER_KERNELS={_asked_off()}"
+if not _asked_off():
+    try:
+        LIBRARY = _load()
+        _WHY = f"compiled for {_path().stem}"
+    except _NotServed as problem:
+        _WHY = str(problem)
 
 
-def start() -> None:
-    """Load the library, once the operators are defined."""
-    global LIBRARY, _WHY, _SILENT
-    if not _asked_off():
-        try:
-            LIBRARY, _SILENT = _load(), True
-            _WHY = f"compiled for {_path().stem}"
-        except _NotServed as problem:
-            _WHY = str(problem)
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _loaded() -> bool:
-    return LIBRARY is not None
-
-
-def native(x: Tensor) -> bool:
-    """Does the library take this tensor, here and now? Else the reference does.
-
-    Not of other devices and types, under the transforms of torch.func, forward-mode derivatives and torch.jit; and not under torch.export,
-    whose programs must run without us. Under torch.compile an operator is one node of the graph.
-    """
-    if torch.compiler.is_compiling():
-        return not torch.compiler.is_exporting() and x.device.type == "cpu" and x.dtype in DTYPES and bool(_loaded())
-    if LIBRARY is None:
-        _warn()
-        return False
-    return (
-        x.is_cpu
-        and x.dtype in DTYPES
-        and type(x) in KINDS
-        and not _functorch()
-        and _tracing() is None
-        and torch.autograd.forward_ad._current_level < 0
-    )
-
-
-def _warn() -> None:
+def warn() -> None:
+    """Say once that the reference serves, and why, unless it was asked for."""
     global _SILENT
     if not _SILENT:
         _SILENT = True

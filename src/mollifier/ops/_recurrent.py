@@ -2,65 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from mollifier.functional import Noise
-from mollifier.ops._library import native
+from mollifier.ops import _operator
 from mollifier.ops._loop import Layer, State, Weights, loop
-from mollifier.ops._noise import draw_seeds
-from mollifier.ops._operator import OPERATORS, below_autograd, define, differentiate, fake, refuse_second, vmap_by_loop
-from mollifier.ops._unit import reference, unit
+from mollifier.ops._operator import below_autograd, define, draw_seeds, native
+from mollifier.ops._unit import unit
 
 # Of each direction: states is h and, for an LSTM, c; weights is w_ih, w_hh and, if there are biases, b_ih and b_hh; a, (directions,
 # activations, hidden), and a level of the copy of the layer below, or none. time: what the stream had reached before, or the same t for all
 # rows (fixed_time). seeds: of the noise of each direction, then of its copy, of those that are drawn. reverse: is the first direction the
 # one that reads backward? Returns of each direction the output, the final states, two tensors for the backward pass and, if there is a copy, the
 # output before it; and last the levels of the copies.
-define(
+_forward = define(
     "recurrent(Tensor x, Tensor[] states, Tensor[] weights, Tensor? a, Tensor? level, Tensor[] copy_levels, Tensor? time, Tensor seeds, "
     "int[] sizes, bool lstm, bool hard, bool gates, bool expected, float c, bool odds, bool reverse, bool fixed_time, int time_cap, "
     "bool keep) -> Tensor[]"
 )
 # grads: of outputs and final states, of those for which `which` says so. kept: of each direction the two tensors and the output before the copy.
 # Returns x's, if it is wanted; of each direction those of its states, if they are, and of its weights; and a's.
-define(
+_backward = define(
     "recurrent_backward(Tensor[] grads, int[] which, Tensor x, Tensor[] states, Tensor[] weights, Tensor? a, Tensor[] kept, "
     "Tensor levels, Tensor seeds, int[] sizes, bool lstm, bool hard, bool gates, bool expected, bool reverse, bool by_x, "
     "bool by_states) -> Tensor[]"
 )
-_forward, _backward = OPERATORS.recurrent.default, OPERATORS.recurrent_backward.default
-
-
-def _serves(
-    x: Tensor,
-    states: Sequence[State],
-    weights: Sequence[Weights],
-    layer: Layer,
-    a: Tensor | None,
-    modes: tuple[Any, Any],
-) -> bool:
-    """Does the operator know such a layer, in types such as these, and does the library take it here and now?"""
-    gates, acts = modes
-    mode = gates if layer.gates else acts
-    drawn = (
-        isinstance(mode, str) and mode != "exact" and (a is None or not layer.gates or acts is gates or acts == gates)
-    )
-    return (
-        drawn
-        and layer.kind != "RNN"
-        and layer.activation is None
-        and not (layer.gates and layer.unbiased)
-        and x.dtype in (torch.float32, torch.float64)
-        and all(w_hr is None and w_ih is not None and w_ih.dtype == x.dtype for w_ih, *_, w_hr in weights)
-        and all(part.dtype == x.dtype for state in states for part in state)
-        and not torch.is_autocast_enabled("cpu")
-        and x.numel() > 0
-        and native(x)
-    )
 
 
 def recurrent(
@@ -96,43 +66,49 @@ def recurrent(
         gate_noise: A mode, or draws (rows, directions, gates, hidden), see `mollifier.functional`.
         act_noise: A mode, or draws (rows, directions, activations, hidden).
     """
-    if not _serves(x, states, weights, layer, a, (gate_noise, act_noise)):
+    kind = gate_noise if layer.gates else act_noise
+    if not _serves(x, states, weights, layer, kind, kind if a is None else act_noise):
         found = loop(x, states, weights, layer, a, level, time, gate_noise, act_noise)
-        for k, copy_level in enumerate(copy_levels):
-            settings: Any = {"level": copy_level, "uniform": gate_noise}
-            found[k] = (unit(found[k][0], x, None, None, **settings), *found[k][1:])
-        return found
-    lstm, expected = layer.kind == "LSTM", (gate_noise if layer.gates else act_noise) == "expected"
+        return _copied(found, x, copy_levels, gate_noise)
+    lstm, expected = layer.kind == "LSTM", kind == "expected"
     noisy = level is not None and (layer.gates or a is not None) and not expected
-    count = len(states) * (noisy + (bool(copy_levels) and not expected))
-    given = (
-        *(
-            x,
-            [each for some in states for each in some],
-            [each for some in weights for each in some if each is not None],
-        ),
-        *(a, level, list(copy_levels), time, draw_seeds(count), layer.sizes),
-        *(
-            lstm,
-            layer.gate == "hard_sigmoid",
-            layer.gates and level is not None,
-            expected,
-            layer.c,
-            layer.push == "odds",
-        ),
-        *(layer.reverse, layer.fixed_time, layer.time_cap or 0),
-    )
-    found = _forward(*given, True) if torch.compiler.is_compiling() else _run(*given)
+    seeds = draw_seeds(len(states) * (noisy + (bool(copy_levels) and not expected)))
+    every = [each for some in states for each in some], [each for some in weights for each in some if each is not None]
+    options = lstm, layer.gate == "hard_sigmoid", layer.gates and level is not None, expected, layer.c
+    more = layer.push == "odds", layer.reverse, layer.fixed_time, layer.time_cap or 0
+    run: Any = _forward if torch.compiler.is_compiling() else _autograd
+    keep = torch.is_grad_enabled()
+    found = run(x, *every, a, level, list(copy_levels), time, seeds, layer.sizes, *options, *more, keep)
     each = len(found) // len(states)
     return [tuple(found[k * each : k * each + 2 + lstm]) for k in range(len(states))]
 
 
-def _run(x: Tensor, states: list[Tensor], weights: list[Tensor], a: Tensor | None, *rest: Any) -> Any:
-    tensors = x, a, *states, *weights
-    if torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors):
-        return _Layer.apply(rest, len(states), *tensors)  # type: ignore[no-untyped-call]
-    with below_autograd():
-        return _forward(x, states, weights, a, *rest, False)
+def _serves(
+    x: Tensor, states: Sequence[State], weights: Sequence[Weights], layer: Layer, kind: Any, other: Any
+) -> bool:
+    """Does the operator know such a layer, in types such as these, with one kind of noise; and does the library take it here and now?"""
+    return (
+        isinstance(kind, str)
+        and kind != "exact"
+        and (other is kind or other == kind)
+        and layer.kind != "RNN"
+        and layer.activation is None
+        and not (layer.gates and layer.unbiased)
+        and x.dtype in (torch.float32, torch.float64)
+        and all(w_hr is None and w_ih is not None and w_ih.dtype == x.dtype for w_ih, *_, w_hr in weights)
+        and all(part.dtype == x.dtype for state in states for part in state)
+        and not torch.is_autocast_enabled("cpu")
+        and x.numel() > 0
+        and native(x)
+    )
+
+
+def _copied(found: list[State], x: Tensor, levels: Sequence[Tensor], noise: Noise | Tensor) -> list[State]:
+    """The same with the layer below copied into the output of each direction."""
+    copied = [
+        unit(out, x, None, None, level=level, uniform=noise) for (out, *_), level in zip(found, levels, strict=False)
+    ]
+    return [(out, *final) for out, (_, *final) in zip(copied, found, strict=True)] if copied else found
 
 
 class _Layer(torch.autograd.Function):
@@ -166,7 +142,7 @@ class _Layer(torch.autograd.Function):
         count, all_, sizes, lstm, hard, gates, expected, reverse = ctx.rest
         if torch.is_grad_enabled():
             if ctx.again is None:
-                refuse_second()
+                _operator.refuse_second()
             return _again(ctx, grads, x, a, levels, saved)
         states, weights, kept = saved[:count], saved[count:all_], saved[all_:]
         directions = count // (1 + lstm)
@@ -185,6 +161,10 @@ class _Layer(torch.autograd.Function):
         return None, None, grad_x, None if a is None else next(found), *of_states, *of_weights
 
 
+# without what Function.apply does for functorch: the operator has a rule for vmap
+_apply: Callable[..., Any] = super(torch.autograd.Function, _Layer).apply
+
+
 def _again(
     ctx: Any, grads: Sequence[Tensor | None], x: Tensor, a: Tensor | None, levels: Tensor, saved: list[Tensor]
 ) -> tuple[Tensor | None, ...]:
@@ -192,30 +172,20 @@ def _again(
     (_, _, _, _, sizes, lstm, hard, gates, _, c, odds, reverse, fixed, cap), level, time = ctx.again
     count, all_ = ctx.rest[:2]
     directions, states, weights = count // (1 + lstm), saved[:count], saved[count:all_]
-    mine, own = len(states) // directions, len(weights) // directions
+    mine, own, each = (len(some) // directions for some in (states, weights, grads))
     layer = Layer("LSTM" if lstm else "GRU", sizes, "hard_sigmoid" if hard else "sigmoid", None, reverse, gates)
     layer.c, layer.push, layer.fixed_time, layer.time_cap = c, "odds" if odds else "paper", fixed, cap or None
     with torch.enable_grad():
         of_each = [tuple(states[k * mine : (k + 1) * mine]) for k in range(directions)]
         by = [[*weights[k * own : (k + 1) * own], *[None] * (5 - own)] for k in range(directions)]
         found = loop(x, of_each, by, layer, a, level, time, "expected", "expected")
-        for k, copy_level in enumerate(levels.unbind()):
-            out = reference(
-                found[k][0], x, None, None, level, copy_level, c, layer.push, -1, False, "expected", "expected"
-            )
-            found[k] = (out, *found[k][1:])
-        each = len(grads) // directions
-        pairs = [
-            (out, grad)
-            for k in range(directions)
-            for out, grad in zip(found[k], grads[k * each :], strict=False)
-            if grad is not None
-        ]
-        inputs = [None, None, x, a, *states, *weights]
-        wanted = [given for given, need in zip(inputs, ctx.needs_input_grad, strict=True) if need]
-        outs, above = zip(*pairs, strict=True)
-        got = iter(torch.autograd.grad(outs, wanted, above, create_graph=True, allow_unused=True))  # type: ignore[arg-type]
-    return tuple(next(got) if need else None for need in ctx.needs_input_grad)
+        found = _copied(found, x, levels.unbind(), "expected")
+        outs = [out for final in found for out in final]
+        above = [grad for k in range(directions) for grad in grads[k * each : k * each + 2 + lstm]]
+        pairs = [(out, grad) for out, grad in zip(outs, above, strict=True) if grad is not None]
+        given = [out for out, _ in pairs], [grad for _, grad in pairs], [None, None, x, a, *states, *weights]
+        result: tuple[Tensor | None, ...] = _operator.gradients_again(ctx, *given)
+    return result
 
 
 def _fake(
@@ -246,15 +216,13 @@ def _fake_backward(
 
 
 def _autograd(x: Tensor, states: list[Tensor], weights: list[Tensor], a: Tensor | None, *rest: Any) -> list[Tensor]:
-    *settings, _ = rest
-    if torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in (x, a, *states, *weights)):
-        return list(_Layer.apply(tuple(settings), len(states), x, a, *states, *weights))  # type: ignore[no-untyped-call]
+    tensors = x, a, *states, *weights
+    if torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors):
+        return list(_apply(rest[:-1], len(states), *tensors))
     with below_autograd():
         return cast("list[Tensor]", _forward(x, states, weights, a, *rest))
 
 
-fake("recurrent", _fake)
-fake("recurrent_backward", _fake_backward)
-differentiate("recurrent", _autograd)
-vmap_by_loop("recurrent")
+_operator.register("recurrent", fake=_fake, autograd=_autograd)
+_operator.register("recurrent_backward", fake=_fake_backward)
 torch.library.register_autocast("mollifier::recurrent", "cpu", torch.float32)

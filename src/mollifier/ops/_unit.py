@@ -12,39 +12,28 @@ from torch import Tensor
 from mollifier import functional
 from mollifier.activations import Activation
 from mollifier.functional import Noise, Push
-from mollifier.ops._activation import RELU, RELU_OUTPUT, knows, numbers, of_numbers
-from mollifier.ops._library import DTYPES, native
-from mollifier.ops._noise import draw_seeds, noise
-from mollifier.ops._operator import (
-    OPERATORS,
-    below_autograd,
-    define,
-    differentiate,
-    elsewhere,
-    fake,
-    refuse_second,
-    vmap_by_loop,
-)
+from mollifier.ops import _operator
+from mollifier.ops._operator import RELU, RELU_OUTPUT, below_autograd, define, draw_seed, knows, native, numbers
 
 # Up to here psi's derivatives of features are kept for the backward pass (8 bytes an element in float32). Above, and for
 # channels, whose convolutions cost so much more than a unit, they are made again (4 bytes).
 KEEP = 1 << 20
+HEAD = 64  # bytes that come before the derivatives
 
 # level is that of the noise. act: see `numbers`; empty for a copy without noise. below has x's shape but for its units, of which there may
-# be fewer: they are padded with zeros. Returns the output, and what is kept: levels and seed as they were, and psi's derivatives, if wanted.
-define(
+# be fewer: they are padded with zeros. a is float64 where x is, else float32. keep: psi's derivatives, if a backward pass is to come? Returns
+# the output, and what is kept: levels and seed as they were, and the derivatives.
+_forward = define(
     "unit(Tensor x, Tensor? below, Tensor? a, Tensor level, Tensor copy_level, Tensor seed, float[] act, float c, bool odds, "
     "int unit_dim, bool residual, bool expected, bool keep) -> (Tensor, Tensor)"
 )
 # x: the input, or the output of a ReLU (kind `RELU_OUTPUT`), or nothing where the derivatives were kept. last: are the channels last in
 # memory? Returns the gradients by x, below and a; one that is not there has no elements.
-define(
+_backward = define(
     "unit_backward(Tensor grad, Tensor? x, Tensor kept, Tensor? a, float[] act, float c, bool odds, int unit_dim, "
     "int in_units, bool residual, bool expected, bool last, bool by_below) -> (Tensor, Tensor, Tensor)"
 )
-_forward, _backward = OPERATORS.unit.default, OPERATORS.unit_backward.default
 Two = tuple[Tensor, Tensor]
-HEAD = 64  # bytes that come before the derivatives
 
 
 def unit(
@@ -87,22 +76,20 @@ def unit(
     copy_level, uniform = level if copy_level is None else copy_level, normal if uniform is None else uniform
     kind = normal if act is not None else uniform
     known = isinstance(kind, str) and kind != "exact" and (below is None or uniform is kind or uniform == kind)
-    if not (known and (act is None or knows(act)) and native(x) and (a is None or a.dtype in DTYPES)):
+    if not (known and (act is None or knows(act)) and native(x)):
         return reference(x, below, a, act, level, copy_level, c, push, unit_dim, residual, normal, uniform)
     if below is not None and below.dtype != x.dtype:
         below = below.to(x.dtype)
+    if a is not None and a.dtype != (wide := torch.float64 if x.dtype == torch.float64 else torch.float32):
+        a = a.to(wide)
     expected = kind == "expected"
+    keep = unit_dim == -1 and act is not None and not expected and x.numel() <= KEEP and torch.is_grad_enabled()
     settings = numbers(act), c, push == "odds", unit_dim, residual, expected
-    seed = draw_seeds(0 if expected else 1)
     if torch.compiler.is_compiling():
+        seed = _operator.draw_seeds(0 if expected else 1)
         return cast(Tensor, _forward(x, below, a, level, copy_level, seed, *settings, False)[0])
-    if torch.is_grad_enabled() and (
-        x.requires_grad or (below is not None and below.requires_grad) or (a is not None and a.requires_grad)
-    ):
-        keep = unit_dim == -1 and act is not None and not expected and x.numel() <= KEEP
-        return cast(Tensor, _apply(x, below, a, (level, copy_level, seed, *settings, keep), False))
-    with below_autograd():
-        return cast(Tensor, _forward(x, below, a, level, copy_level, seed, *settings, False)[0])
+    seed = _operator.NO_SEED if expected else draw_seed()
+    return cast(Tensor, _run(False, x, below, a, level, copy_level, seed, *settings, keep))
 
 
 def reference(
@@ -139,7 +126,6 @@ class _Unit(torch.autograd.Function):
         with below_autograd():
             out, kept = _forward(x, below, a, *rest)
         _, _, _, act, c, odds, unit_dim, residual, expected, keep = rest
-        last = unit_dim == -3 and _channels_last(out)
         if keep or not act:
             saved = None
         elif _by_output(act, residual, expected and below is not None, x):
@@ -147,6 +133,7 @@ class _Unit(torch.autograd.Function):
         else:
             saved = x
         ctx.save_for_backward(saved, kept, a)
+        last = unit_dim == -3 and _channels_last(out)
         ctx.rest = (act, c, odds, unit_dim, residual, expected), last, None if below is None else below.shape
         if not whole:
             return cast(Tensor, out)
@@ -159,48 +146,64 @@ class _Unit(torch.autograd.Function):
         if grad is None:
             return (None,) * 5
         x, kept, a = ctx.saved_tensors
-        (act, c, odds, unit_dim, residual, expected), last, below = ctx.rest
         if torch.is_grad_enabled():
-            return (*_again(ctx, grad, x, kept, a), None, None)
-        in_units = 0 if below is None else below[unit_dim]
-        by_below = below is not None and ctx.needs_input_grad[1]
+            return _again(ctx, grad, x, kept, a)
+        (act, c, odds, unit_dim, residual, expected), last, below = ctx.rest
+        in_units, by_below = (0, False) if below is None else (below[unit_dim], ctx.needs_input_grad[1])
         settings = act, c, odds, unit_dim, in_units, residual, expected, last, by_below
         grad_x, grad_below, grad_a = _backward(grad, x, kept, a, *settings)
         return grad_x, grad_below if by_below else None, None if a is None else grad_a, None, None
 
 
-# without what Function.apply does for functorch, which is not there where this is called
-_apply: Callable[..., Any] = super(torch.autograd.Function, _Unit).apply
+# without what Function.apply does for functorch: the operator has a rule for vmap
+_apply: Callable[..., Tensor | Two] = super(torch.autograd.Function, _Unit).apply
 
 
-def _again(ctx: Any, grad: Tensor, x: Tensor, kept: Tensor, a: Tensor | None) -> list[Tensor | None]:
+def _run(whole: bool, x: Tensor, below: Tensor | None, a: Tensor | None, *rest: Any) -> Tensor | Two:
+    """The operator, in a node of the graph if a derivative may be wanted; all that it returns, or the output alone."""
+    if torch.is_grad_enabled() and (
+        x.requires_grad or (below is not None and below.requires_grad) or (a is not None and a.requires_grad)
+    ):
+        return _apply(x, below, a, rest, whole)
+    with below_autograd():
+        found: Two = _forward(x, below, a, *rest)
+    return found if whole else found[0]
+
+
+def _again(ctx: Any, grad: Tensor, x: Tensor | None, kept: Tensor, a: Tensor | None) -> tuple[Tensor | None, ...]:
     """The gradients as functions that can be differentiated again: by the reference, with the same noise."""
-    (act, c, odds, unit_dim, residual, expected), last, shape = ctx.rest
+    (act, *rest), last, shape = ctx.rest
     if act and (x is None or act[0] == RELU_OUTPUT):  # the input was not kept
-        refuse_second()
-    level, copy_level = kept[: 16 // kept.element_size()].view(torch.float64).unbind()
-    seed = kept[16 // kept.element_size() : 24 // kept.element_size()].view(torch.int64)
+        _operator.refuse_second()
+    first, second = 16 // kept.element_size(), 24 // kept.element_size()
+    levels, seed = kept[:first].view(torch.float64).unbind(), kept[first:second].view(torch.int64)
     below = None if shape is None else grad.new_zeros(shape).requires_grad_()  # the result is linear in it
     x = grad.detach() if x is None else x  # a copy without noise is linear in x, too
+    x = x if x.requires_grad else x.detach().requires_grad_()
     with torch.enable_grad():
-        inputs = [x if x.requires_grad else x.detach().requires_grad_(), below, a]
-        push: Push = "odds" if odds else "paper"
-        rest = of_numbers(act), level, copy_level, c, push, unit_dim, residual
-        out = reference(inputs[0], below, a, *rest, *_noises(x, seed, expected, last))  # type: ignore[arg-type]
-        wanted = [each for each, need in zip(inputs, ctx.needs_input_grad, strict=False) if need]
-        found = iter(torch.autograd.grad(out, wanted, grad, create_graph=True))  # type: ignore[arg-type]
-    return [next(found) if need else None for need in ctx.needs_input_grad[:3]]
+        given: Any = *levels, seed, act, *rest
+        out = _by_reference(last, x, below, a, *given)
+        found: tuple[Tensor | None, ...] = _operator.gradients_again(ctx, [out], [grad], [x, below, a, None, None])
+    return found
 
 
-def _noises(x: Tensor, seed: Tensor, expected: bool, last: bool) -> tuple[Any, ...]:
-    """The noise, as `mollifier.functional` takes it; elements are numbered as they lie in memory, where channels may come last."""
-    if expected:
-        return "expected", "expected"
-    drawn = [each.to(x) for each in noise(seed, x.numel())]
-    if not last:
-        return tuple(each.view(x.shape) for each in drawn)
-    rows, channels, *image = x.shape
-    return tuple(each.view(rows, *image, channels).movedim(-1, 1) for each in drawn)
+def _by_reference(
+    last: bool, x: Tensor, below: Tensor | None, a: Tensor | None, level: Tensor, copy_level: Tensor, seed: Tensor, act: list[float], c: float, odds: bool,
+    unit_dim: int, residual: bool, expected: bool
+) -> Tensor:  # fmt: skip
+    """The reference with the kernels' noise; elements are numbered as they lie in memory, where channels may come last."""
+    shape = x.movedim(1, -1).shape if last else x.shape
+    noises = _operator.noise_for(x, shape, seed, expected)
+    if last and not expected:
+        noises = noises[0].movedim(-1, 1), noises[1].movedim(-1, 1)
+    push: Push = "odds" if odds else "paper"
+    settings = level, copy_level, c, push, unit_dim, residual
+    return reference(x, below, a, _operator.of_numbers(act), *settings, *noises)
+
+
+def _composite(x: Tensor, *rest: Any) -> Two:
+    """The operator where there is no kernel: the reference, with the kernels' noise, differentiated by torch."""
+    return _by_reference(False, x, *rest[:-1]), x.new_empty(0)
 
 
 def _by_output(act: list[float], residual: bool, mixed: bool, x: Tensor) -> bool:
@@ -231,37 +234,5 @@ def _fake_backward(grad: Tensor, x: Any, kept: Any, a: Tensor | None, *rest: Any
     return _room(grad, unit_dim, last=last), below, grad.new_empty(0) if a is None else torch.empty_like(a)
 
 
-def _autograd(*given: Any) -> Two:
-    if torch.is_grad_enabled() and any(isinstance(each, Tensor) and each.requires_grad for each in given):
-        return cast(Two, _Unit.apply(*given[:3], given[3:], True))  # type: ignore[no-untyped-call]
-    with below_autograd():
-        return cast(Two, _forward(*given))
-
-
-def _composite(
-    x: Tensor,
-    below: Tensor | None,
-    a: Tensor | None,
-    level: Tensor,
-    copy_level: Tensor,
-    seed: Tensor,
-    act: list[float],
-    c: float,
-    odds: bool,
-    unit_dim: int,
-    residual: bool,
-    expected: bool,
-    keep: bool,
-) -> Two:
-    """The operator where there is no kernel: the reference, with the kernels' noise, differentiated by torch."""
-    push: Push = "odds" if odds else "paper"
-    settings = of_numbers(act), level, copy_level, c, push, unit_dim, residual
-    out = reference(x, below, a, *settings, *_noises(x, seed, expected, last=False))
-    return out, x.new_empty(0)
-
-
-fake("unit", _fake)
-fake("unit_backward", _fake_backward)
-differentiate("unit", _autograd)
-elsewhere("unit", _composite)
-vmap_by_loop("unit")
+_operator.register("unit", fake=_fake, autograd=lambda *given: _run(True, *given), reference=_composite)
+_operator.register("unit_backward", fake=_fake_backward)

@@ -1,7 +1,7 @@
 // Drives every kernel on several threads, for ThreadSanitizer. gcc's OpenMP runtime is not instrumented, and its barriers
 // would look like races; so the four of its functions that the kernels use are written here with std::thread, which it understands.
 #include "chain.h"
-#include "recurrent.h"
+#include "recurrent_cells.h"
 #include <cstdint>
 #include <cstdio>
 #include <pthread.h>
@@ -61,14 +61,13 @@ Numbers results(int threads) {
   const Activation act{0, 0.25, 0.5, 0, 0};
   for (int64_t inner : {int64_t(1), int64_t(300)}) {
     const int64_t rows = inner == 1 ? 900 : 64, units = 40, below_units = 30, n = rows * units * inner;
-    const Unit head{FLOAT, rows, units, inner, below_units, true, act, 0.5, 0.5, 20, false, false, false, 7};
+    const Unit head{{rows, units, inner, below_units}, true, act, 0.5, 0.5, 20, false, false, false, 7};
     const Numbers x = draw(n), below = draw(rows * below_units * inner), a = draw(units), grad = draw(n);
     Numbers out(n), by_x(n), by_a(n), gx(n), gb(below.size()), ga(units);
-    unit_forward(head, x.data(), below.data(), a.data(), units, out.data(), by_x.data(), by_a.data(), threads);
-    unit_backward(head, grad.data(), nullptr, by_x.data(), by_a.data(), a.data(), units, gx.data(), gb.data(), ga.data(),
-                            threads);
+    unit_forward<float>(head, x.data(), below.data(), a.data(), units, out.data(), by_x.data(), by_a.data(), threads);
+    unit_backward<float>(head, grad.data(), nullptr, by_x.data(), by_a.data(), a.data(), units, gx.data(), gb.data(), ga.data(), threads);
     keep(out), keep(gx), keep(gb), keep(ga);
-    unit_backward(head, grad.data(), x.data(), nullptr, nullptr, a.data(), units, gx.data(), gb.data(), ga.data(), threads);
+    unit_backward<float>(head, grad.data(), x.data(), nullptr, nullptr, a.data(), units, gx.data(), gb.data(), ga.data(), threads);
     keep(gx), keep(gb), keep(ga);
   }
   {

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from mollifier import functional
+from mollifier.activations import activation
 from mollifier.functional import Gate, Noise, Push, uniform_like
-from mollifier.nn._annealed import AddedModule, Annealed, on_meta
-from mollifier.nn._fused import hooked
+from mollifier.nn._annealed import AddedModule, Annealed, hooked, on_meta
 from mollifier.nn.copy import Copy, Projection
 from mollifier.nn.recurrent._time import reached, recomputing, take, taken, token
-from mollifier.ops import PARTS
+from mollifier.ops import PARTS, Layer
 
 
 @dataclass(frozen=True)
@@ -257,6 +257,20 @@ def kind_and_gate(module: nn.Module) -> tuple[str, Gate]:
     if isinstance(module, nn.RNNBase):
         return module.mode.split("_")[0], gate
     return next(kind for kind in PARTS if isinstance(module, getattr(nn, f"{kind}Cell"))), gate
+
+
+def cell_of(module: nn.Module, layer: LayerMollifier | None, sizes: list[int]) -> Layer:
+    """What an operator has to know of a layer beside its tensors; None is a plain one."""
+    kind, gate = kind_and_gate(module)
+    mode = module.mode if isinstance(module, nn.RNNBase) else getattr(module, "nonlinearity", "")
+    relu = activation("relu") if mode in ("RNN_RELU", "relu") else None  # of an Elman network; None for tanh
+    found = Layer(kind, sizes, gate, relu)
+    if layer is not None:
+        options = layer.options
+        found.gates, found.unbiased = options.gates, options.unbiased_gates
+        found.c, found.push = options.c, options.push
+        found.fixed_time, found.time_cap = options.time == "annealing", options.time_cap
+    return found
 
 
 class Built(nn.Module):

@@ -8,10 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from mollifier import ops
-from mollifier.nn.recurrent._autocast import as_plain
-from mollifier.nn.recurrent._layer import Built, RecurrentMollifier, kind_and_gate
-from mollifier.nn.recurrent._run import cell_of
-from mollifier.nn.recurrent._sequence import State, autocasts
+from mollifier.nn.recurrent._layer import Built, RecurrentMollifier, cell_of, kind_and_gate
+from mollifier.nn.recurrent._sequence import State, as_plain, autocasts
 from mollifier.nn.recurrent._time import leave
 
 

@@ -4,14 +4,58 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from mollifier import ops
 from mollifier.functional import Gate
-from mollifier.nn.recurrent._autocast import Packed, as_plain
-from mollifier.nn.recurrent._layer import Built, LayerMollifier, RecurrentMollifier
-from mollifier.nn.recurrent._run import run
-from mollifier.nn.recurrent._sequence import read, write
+from mollifier.nn.recurrent._layer import Built, LayerMollifier, RecurrentMollifier, cell_of
+from mollifier.nn.recurrent._sequence import Packed, Sequence, State, as_plain, read, write
+
+
+def run(module: nn.RNNBase, added: RecurrentMollifier | None, sequence: Sequence) -> tuple[Tensor, State]:
+    """The rows of the last layer's output, and the final states."""
+    directions = 2 if module.bidirectional else 1
+    rows, finals = sequence.rows, []
+    one_mask = added is not None and added.options.copy_mask == "sequence"
+    batch, examples = sequence.sizes[0], sequence.examples() if one_mask else None
+    initial: list[State] = list(zip(*(part.unbind() for part in sequence.state), strict=True))
+    carried = added is not None and added.options.carry_time
+    before = added.before(sequence.given, module.training) if added is not None and carried else None
+    for number in range(module.num_layers):
+        layer = added.layer(number) if added is not None else None
+        noisy = layer if layer is not None and layer.active else None
+        indices = range(number * directions, (number + 1) * directions)
+        states = initial[indices[0] : indices[-1] + 1]
+        weights = [weights_of(module, index) for index in indices]
+        copies = None if noisy is None else noisy.fused_copies()
+        settings = {} if noisy is None else noisy.settings(rows, before)
+        kind = cell_of(module, noisy, sequence.sizes)
+        found = ops.recurrent(rows, states, weights, kind, copy_levels=copies or (), **settings)
+        outputs = []
+        for direction, (out, *final) in enumerate(found):
+            if noisy is not None and copies is None:
+                out = noisy.copy_below(direction, rows, out, examples, batch)
+            elif noisy is None and layer is not None:
+                out = layer.pass_through(out)
+            outputs.append(out)
+            finals.append(final)
+        rows = torch.cat(outputs, -1) if directions == 2 else outputs[0]
+        if module.dropout and module.training and number < module.num_layers - 1:
+            rows = F.dropout(rows, module.dropout)
+    if added is not None and before is not None:
+        added.tick(before, len(sequence.sizes), module.training)
+    return rows, tuple(torch.stack(parts) for parts in zip(*finals, strict=True))
+
+
+def weights_of(module: nn.RNNBase, index: int) -> list[Tensor | None]:
+    """w_ih, w_hh, b_ih, b_hh and w_hr of one direction of a layer."""
+    names = module._all_weights[index]
+    w_ih, w_hh = getattr(module, names[0]), getattr(module, names[1])
+    b_ih, b_hh = (getattr(module, names[2]), getattr(module, names[3])) if module.bias else (None, None)
+    return [w_ih, w_hh, b_ih, b_hh, getattr(module, names[-1]) if module.proj_size else None]
 
 
 class PlainGates(nn.RNNBase):

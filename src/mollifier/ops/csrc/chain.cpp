@@ -18,16 +18,7 @@ Kind Chain<T>::kind_of(const Link<T>& l) const {
 
 template <class T>
 Unit Chain<T>::unit(const Link<T>& l) const {
-  const Dtype dtype = std::is_same_v<T, double> ? DOUBLE : FLOAT;
-  return {dtype, rows, l.out, 1, l.signs ? l.out : l.in, true, l.act, l.level, l.copy_level, l.c, l.odds, l.residual, expected, l.seed};
-}
-
-template <class T>
-void Chain<T>::product(const char* ta, const char* tb, int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb, T beta,
-                       T* c) const {
-  const int mi = int(m), ni = int(n), ki = int(k), la = int(lda), lb = int(ldb);
-  const T one = 1;
-  gemm(ta, tb, &mi, &ni, &ki, &one, a, &la, b, &lb, &beta, c, &mi);
+  return {{rows, l.out, 1, l.signs ? l.out : l.in}, true, l.act, l.level, l.copy_level, l.c, l.odds, l.residual, expected, l.seed};
 }
 
 // Calls body(first row, number of rows): so many that no matrix has more elements than 32 bits can count, as BLAS may do.
@@ -44,10 +35,8 @@ struct Kept { int64_t kind; double level, copy_level; uint64_t seed; };
 // Where the storage is float, the sparse functions take it as it is.
 template <class T> const float* single(const T* at) { return reinterpret_cast<const float*>(at); }
 template <class T> float* single(T* at) { return reinterpret_cast<float*>(at); }
-}  // namespace
 
 // What a layer that narrows copies: y_j = sum of s_k x_k over k = j, j + out, ...; and its gradient.
-namespace {
 template <class T>
 STAGE void add_signed(const T* RESTRICT s, const T* RESTRICT x, T* RESTRICT y, int n) { for (int k = 0; k < n; ++k) y[k] += s[k] * x[k]; }
 template <class T>
@@ -98,9 +87,9 @@ void Chain<T>::forward(const T* x, T* kept, bool keep, T* z, T* out) {
     } else if (kind == DENSE) {
       for (int64_t row = 0; l.bias && row < rows; ++row) std::copy(l.bias, l.bias + l.out, z + row * l.out);
       stretches(std::max(l.in, l.out), [&](int64_t row, int64_t n) {
-        product("T", "N", l.out, n, l.in, l.w, l.in, x + row * l.in, l.in, l.bias ? T(1) : T(0), z + row * l.out);
+        product(gemm, "T", "N", l.out, n, l.in, l.w, l.in, x + row * l.in, l.in, l.bias ? T(1) : T(0), z + row * l.out);
       });
-      unit_forward(unit(l), z, below, l.a, l.a_count, y, keep ? slopes : nullptr, keep ? slopes + rows * l.out : nullptr, threads);
+      unit_forward<T>(unit(l), z, below, l.a, l.a_count, y, keep ? slopes : nullptr, keep ? slopes + rows * l.out : nullptr, threads);
     }
     at += kept_of(i, keep);
     x = y;
@@ -146,12 +135,12 @@ void Chain<T>::copy_back(const Link<T>& l, const T* grad, T* to) const {
 template <class T>
 void Chain<T>::dense_back(const Link<T>& l, const T* grad, const T* below, const T* slopes, T* z, T* to) const {
   T* by_sums = z + 3 * room();
-  unit_backward(unit(l), grad, nullptr, slopes, slopes + rows * l.out, l.a, l.a_count, z, to && l.signs ? by_sums : to, l.grad_a, threads);
+  unit_backward<T>(unit(l), grad, nullptr, slopes, slopes + rows * l.out, l.a, l.a_count, z, to && l.signs ? by_sums : to, l.grad_a, threads);
   if (to && l.signs) widen(l, rows, by_sums, to);
   stretches(std::max(l.in, l.out), [&](int64_t row, int64_t n) {
     const T* mine = z + row * l.out;
-    if (to) product("N", "N", l.in, n, l.out, l.w, l.in, mine, l.out, T(1), to + row * l.in);
-    if (l.grad_w) product("N", "T", l.in, l.out, n, below + row * l.in, l.in, mine, l.out, row ? T(1) : T(0), l.grad_w);
+    if (to) product(gemm, "N", "N", l.in, n, l.out, l.w, l.in, mine, l.out, T(1), to + row * l.in);
+    if (l.grad_w) product(gemm, "N", "T", l.in, l.out, n, below + row * l.in, l.in, mine, l.out, row ? T(1) : T(0), l.grad_w);
   });
   if (!l.grad_bias) return;
   std::copy(z, z + l.out, l.grad_bias);

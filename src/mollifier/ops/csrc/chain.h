@@ -8,6 +8,14 @@ namespace mollifier {
 template <class T>
 using Gemm = void (*)(const char*, const char*, const int*, const int*, const int*, const T*, const T*, const int*, const T*, const int*,
                       const T*, T*, const int*);
+// c (m, n) = a b + beta c, column by column, as Fortran has it; ta, tb: "T" for a factor that is to be transposed.
+template <class T>
+void product(Gemm<T> gemm, const char* ta, const char* tb, int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb, T beta,
+             T* c) {
+  const int mi = int(m), ni = int(n), ki = int(k), la = int(lda), lb = int(ldb);
+  const T one = 1;
+  gemm(ta, tb, &mi, &ni, &ki, &one, a, &la, b, &lb, &beta, c, &mi);
+}
 
 // One layer. w: (out, in). The input is copied, padded with zeros: out >= in. Or it narrows, and the copy is sums of every out-th input with
 // these signs (weights of the sums), which else are null. bias may be null, and so may the gradients. a is of the type
@@ -61,7 +69,6 @@ struct Chain {
  private:
   Kind kind_of(const Link<T>& l) const;
   Unit unit(const Link<T>& l) const;
-  void product(const char* ta, const char* tb, int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb, T beta, T* c) const;
   template <class Body> void stretches(int64_t wide, Body body) const;
   void copy_back(const Link<T>& l, const T* grad, T* to) const;
   void dense_back(const Link<T>& l, const T* grad, const T* below, const T* slopes, T* z, T* to) const;

@@ -1,7 +1,7 @@
 // The kernels as torch's operators on the CPU: takes the arguments of a call apart, makes room for the results, and calls the kernel. The
-// schemas are in the Python files beside this folder, one for each operator, and so is what else torch wants to know of them.
+// schemas are in the Python files beside this folder, with what each argument is, and so is what else torch wants to know of the operators.
 #include "chain.h"
-#include "recurrent.h"
+#include "recurrent_cells.h"
 #include "torch.h"
 #include <dlfcn.h>
 
@@ -11,55 +11,40 @@ Torch torch;
 
 namespace {
 
-Dtype dtype_of(const Tensor& x) {
-  const int32_t kind = x.dtype();
-  if (kind == torch.float32) return FLOAT;
-  if (kind == torch.float64) return DOUBLE;
-  if (kind == torch.bfloat16) return BFLOAT16;
-  throw std::runtime_error("mollifier: a tensor of this type; expected float32, float64 or bfloat16");
-}
-
 Activation activation(const double* numbers) { return {int32_t(numbers[0]), numbers[1], numbers[2], numbers[3], numbers[4]}; }
 
-// The a as they are computed with: double for double, else float.
-class Scales {
-  std::vector<float> floats;
-  std::vector<double> doubles;
-
- public:
-  int64_t count = 0;
-  const void* data = nullptr;
-  Scales(const Tensor& a, bool wide) {
-    if (!a) return;
-    count = a.numel();
-    const Dtype kind = dtype_of(a);
-    const int64_t step = a.dim() ? a.strides()[a.dim() - 1] : 1;
-    if (kind == (wide ? DOUBLE : FLOAT) && (step == 1 || count == 1)) {
-      data = a.address();
-      return;
-    }
-    for (int64_t k = 0; k < count; ++k) {
-      const double v = kind == DOUBLE ? a.data<double>()[k * step] : kind == FLOAT ? a.data<float>()[k * step] : load(a.data<bf16>()[k * step]);
-      wide ? doubles.push_back(v) : floats.push_back(float(v));
-    }
-    data = wide ? (const void*)doubles.data() : floats.data();
-  }
-};
+// Calls body with a null pointer of the type that a tensor is stored in.
+template <bool half = false, class Body>
+void by_type(const Tensor& x, Body body) {
+  const int32_t kind = x.dtype();
+  if (kind == torch.float32) return body((float*)nullptr);
+  if (kind == torch.float64) return body((double*)nullptr);
+  if constexpr (half) if (kind == torch.bfloat16) return body((bf16*)nullptr);
+  throw std::runtime_error(half ? "mollifier: a tensor of this type; expected float32, float64 or bfloat16"
+                                : "mollifier: a chain or a recurrent layer of this type; expected float32 or float64");
+}
 
 // What a backward pass has to know of its forward pass: the levels may have changed since. It is the beginning of what is kept; then come
 // psi's derivatives, or nothing.
 struct alignas(64) Drawn { double level, copy_level; uint64_t seed, rest[5]; };
-int64_t size_of(Dtype dtype) { return dtype == DOUBLE ? 8 : dtype == FLOAT ? 4 : 2; }
 
-void split(Unit& unit, const std::vector<int64_t>& shape, int64_t unit_dim, bool last) {
+// The a, or their gradient: of the type that is computed in.
+template <class T>
+T* scales(const Tensor& a) {
+  if (a && a.dtype() != (std::is_same_v<T, double> ? torch.float64 : torch.float32))
+    throw std::runtime_error("mollifier: an a of another type than is computed in; expected float64 for float64, else float32");
+  return a.data<T>();
+}
+
+// Threads for one unit: as torch does it, one for so few elements.
+int threads_for(const Shape& s) { return s.total() < 32768 ? 1 : threads(); }
+
+Shape split(const std::vector<int64_t>& shape, int64_t unit_dim, bool last, int64_t in_units) {
   const int64_t at = int64_t(shape.size()) + unit_dim;
-  unit.units = shape[at], unit.inner = 1;
-  int64_t total = 1;
-  for (int64_t d = 0; d < int64_t(shape.size()); ++d) {
-    total *= shape[d];
-    if (d > at && !last) unit.inner *= shape[d];
-  }
-  unit.outer = total ? total / (unit.units * unit.inner) : 0;
+  Shape s{1, shape[at], 1, in_units};
+  for (int64_t d = 0; d < int64_t(shape.size()); ++d)
+    if (d != at) (d > at && !last ? s.inner : s.outer) *= shape[d];
+  return s;
 }
 
 void unit_op(Value* stack, uint64_t, uint64_t) {
@@ -76,79 +61,67 @@ void unit_op(Value* stack, uint64_t, uint64_t) {
   const bool last = unit_dim == -3 && x.channels_last() && !x.contiguous();
   x = std::move(x).laid_out(last);
   if (below) below = std::move(below).laid_out(last);
-  unit.dtype = dtype_of(x), unit.noisy = !act.empty();
-  if (unit.noisy) unit.act = activation(act.data());
+  if (a) a = std::move(a).laid_out();
+  if ((unit.noisy = !act.empty())) unit.act = activation(act.data());
   const std::vector<int64_t> shape = x.shape();
-  split(unit, shape, unit_dim, last);
-  unit.in_units = below ? below.size(unit_dim) : 0;
+  unit.shape = split(shape, unit_dim, last, below ? below.size(unit_dim) : 0);
   unit.level = number_in(level), unit.copy_level = number_in(copy_level), unit.seed = seed.numel() ? uint64_t(*seed.data<int64_t>()) : 0;
-  const Scales scales(a, unit.dtype == DOUBLE);
-  const int64_t count = unit.outer * unit.units * unit.inner;
-  const int64_t size = size_of(unit.dtype), head = int64_t(sizeof(Drawn)) / size;
-  Tensor out = empty(shape, x.dtype(), last), kept = empty({head + (keep ? 2 * count : 0)}, x.dtype());
-  const Drawn values{unit.level, unit.copy_level, unit.seed, {}};
-  std::memcpy(kept.address(), &values, sizeof(values));
-  if (count) {
-    char *by_x = keep ? kept.data<char>() + sizeof(Drawn) : nullptr, *by_a = keep ? by_x + count * size : nullptr;
-    unit_forward(unit, x.address(), below.address(), scales.data, scales.count, out.address(), by_x, by_a, threads());
-  }
+  const int64_t count = unit.shape.total();
+  Tensor out = empty(shape, x.dtype(), last), kept;
+  by_type<true>(x, [&](auto* type) {
+    using S = std::remove_pointer_t<decltype(type)>;
+    kept = empty({int64_t(sizeof(Drawn) / sizeof(S)) + (keep ? 2 * count : 0)}, x.dtype());
+    const Drawn values{unit.level, unit.copy_level, unit.seed, {}};
+    std::memcpy(kept.address(), &values, sizeof(values));
+    S* by_x = keep ? kept.data<S>() + sizeof(Drawn) / sizeof(S) : nullptr;
+    const auto* own = scales<typename compute<S>::type>(a);
+    unit_forward<S>(unit, x.data<S>(), below.data<S>(), own, a ? a.numel() : 0, out.data<S>(), by_x, keep ? by_x + count : nullptr, threads_for(unit.shape));
+  });
   stack[0] = out.release(), stack[1] = kept.release();
 }
 
 void unit_backward_op(Value* stack, uint64_t, uint64_t) {
   Arguments given(stack);
   Tensor grad = given.tensor(), x = given.optional();
-  const Tensor kept = given.tensor(), a = given.optional();
+  const Tensor kept = given.tensor();
+  Tensor a = given.optional();
   const std::vector<double> act = given.numbers();
   Unit unit{};
   unit.c = given.number(), unit.odds = given.flag();
-  const int64_t unit_dim = given.integer();
-  unit.in_units = given.integer(), unit.residual = given.flag(), unit.expected = given.flag();
+  const int64_t unit_dim = given.integer(), in_units = given.integer();
+  unit.residual = given.flag(), unit.expected = given.flag();
   const bool last = given.flag(), by_below = given.flag();
 
   grad = std::move(grad).laid_out(last);
   if (x) x = std::move(x).laid_out(last);
-  unit.dtype = dtype_of(grad), unit.noisy = !act.empty();
-  if (unit.noisy) unit.act = activation(act.data());
+  if (a) a = std::move(a).laid_out();
+  if ((unit.noisy = !act.empty())) unit.act = activation(act.data());
   std::vector<int64_t> shape = grad.shape();
-  split(unit, shape, unit_dim, last);
+  unit.shape = split(shape, unit_dim, last, in_units);
   Drawn values;
   std::memcpy(&values, kept.address(), sizeof(values));
   unit.level = values.level, unit.copy_level = values.copy_level, unit.seed = values.seed;
-  const bool wide = unit.dtype == DOUBLE;
-  const Scales scales(a, wide);
-  const int64_t count = unit.outer * unit.units * unit.inner;
   Tensor grad_x = empty(shape, grad.dtype(), last);
-  shape[shape.size() + unit_dim] = by_below ? unit.in_units : 0;
+  shape[shape.size() + unit_dim] = by_below ? in_units : 0;
   Tensor grad_below = empty(shape, grad.dtype(), last);
   Tensor grad_a = empty(a ? a.shape() : std::vector<int64_t>{0}, a ? a.dtype() : grad.dtype());
-  const Dtype kind = a ? dtype_of(a) : unit.dtype;
-  std::vector<double> sums(a && kind != (wide ? DOUBLE : FLOAT) ? scales.count : 0);  // room for either type
-  void* sum = sums.empty() ? (a ? grad_a.address() : nullptr) : sums.data();
-  if (count) {
-    const char* by_x = unit.noisy && !x ? kept.data<char>() + sizeof(Drawn) : nullptr;
-    const char* by_a = by_x ? by_x + count * size_of(unit.dtype) : nullptr;
-    unit_backward(unit, grad.address(), x.address(), by_x, by_a, scales.data, scales.count, grad_x.address(),
-                  by_below ? grad_below.address() : nullptr, sum, threads());
-  } else if (a) {
-    sums.assign(scales.count, 0.0), sum = sums.data();
-  }
-  for (size_t k = 0; k < sums.size(); ++k) {
-    const double v = wide ? ((double*)sum)[k] : ((float*)sum)[k];
-    if (kind == DOUBLE) grad_a.data<double>()[k] = v;
-    else if (kind == FLOAT) grad_a.data<float>()[k] = float(v);
-    else store(grad_a.data<bf16>()[k], float(v));
-  }
+  by_type<true>(grad, [&](auto* type) {
+    using S = std::remove_pointer_t<decltype(type)>;
+    const S* by_x = unit.noisy && !x ? kept.data<S>() + sizeof(Drawn) / sizeof(S) : nullptr;
+    using T = typename compute<S>::type;
+    unit_backward<S>(unit, grad.data<S>(), x.data<S>(), by_x, by_x ? by_x + unit.shape.total() : nullptr, scales<T>(a), a ? a.numel() : 0,
+                     grad_x.data<S>(), by_below ? grad_below.data<S>() : nullptr, a ? grad_a.data<T>() : nullptr, threads_for(unit.shape));
+  });
   stack[0] = grad_x.release(), stack[1] = grad_below.release(), stack[2] = grad_a.release();
 }
 
-constexpr size_t SETTINGS = 10;  // of a link: five numbers of its activation, c, odds, residual, biased, with signs
+constexpr size_t SETTINGS = 8;  // of a link: five numbers of its activation, c, odds, residual
 
+// A bias, or signs, without elements are none.
 template <class T>
-std::vector<Link<T>> links_of(const std::vector<Tensor>& weights, const std::vector<Tensor>& biases, const std::vector<Tensor>& a,
-                              const std::vector<Tensor>& signs, const std::vector<double>& settings) {
+std::vector<Link<T>> links_of(const std::vector<Tensor>& weights, const std::vector<Tensor>& a, const std::vector<Tensor>& signs,
+                              const std::vector<double>& settings) {
   std::vector<Link<T>> links(weights.size());
-  size_t bias = 0, summed = 0;
   for (size_t i = 0; i < links.size(); ++i) {
     const double* mine = settings.data() + i * SETTINGS;
     Link<T>& l = links[i];
@@ -156,8 +129,7 @@ std::vector<Link<T>> links_of(const std::vector<Tensor>& weights, const std::vec
     l.w = weights[i].data<T>(), l.a = a[i].data<T>(), l.a_count = a[i].numel();
     l.in = weights[i].size(1), l.out = weights[i].size(0);
     l.act = activation(mine), l.c = mine[5], l.odds = mine[6] != 0, l.residual = mine[7] != 0;
-    if (mine[8] != 0 && bias < biases.size()) l.bias = biases[bias++].data<T>();
-    if (mine[9] != 0) l.signs = signs[summed++].data<T>();
+    if (signs[i].numel()) l.signs = signs[i].data<T>();
   }
   return links;
 }
@@ -168,14 +140,6 @@ std::vector<Tensor> in_memory_order(std::vector<Tensor> tensors) {
 }
 
 template <class T> Gemm<T> gemm() { return (Gemm<T>)(std::is_same_v<T, double> ? torch.dgemm : torch.sgemm); }
-
-template <class Body>
-void by_width(const Tensor& x, Body body) {
-  const Dtype kind = dtype_of(x);
-  if (kind == BFLOAT16) throw std::runtime_error("mollifier: a chain or a recurrent layer in bfloat16; expected float32 or float64");
-  if (kind == DOUBLE) body((double*)nullptr);
-  else body((float*)nullptr);
-}
 
 void chain_op(Value* stack, uint64_t, uint64_t) {
   Arguments given(stack);
@@ -189,10 +153,11 @@ void chain_op(Value* stack, uint64_t, uint64_t) {
   const int64_t rows = x.numel() / std::max<int64_t>(1, shape.back());
   shape.back() = weights.back().size(0);
   Tensor y = empty(shape, x.dtype()), kept;
-  by_width(x, [&](auto* type) {
+  by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    std::vector<Link<T>> links = links_of<T>(weights, biases, a, signs, settings);
+    std::vector<Link<T>> links = links_of<T>(weights, a, signs, settings);
     for (size_t i = 0; i < links.size(); ++i) {
+      if (biases[i].numel()) links[i].bias = biases[i].data<T>();
       links[i].level = number_in(levels[2 * i]), links[i].copy_level = number_in(levels[2 * i + 1]);
       if (!expected) links[i].seed = uint64_t(seeds.data<int64_t>()[i]);
     }
@@ -204,33 +169,37 @@ void chain_op(Value* stack, uint64_t, uint64_t) {
   stack[0] = y.release(), stack[1] = kept.release();
 }
 
-// by: for each link the sum of 1 (weight), 2 (bias) and 4 (a), where these gradients are wanted. Only these come back, after x's.
+// Makes room for a result, or for something in between.
+template <class T>
+T* room(std::vector<Tensor>& place, const std::vector<int64_t>& shape, const Tensor& like) {
+  place.push_back(empty(shape, like.dtype()));
+  return place.back().data<T>();
+}
+
 void chain_backward_op(Value* stack, uint64_t, uint64_t) {
   Arguments given(stack);
   const Tensor grad = given.tensor().laid_out(), x = given.tensor().laid_out(), kept = given.tensor();
   const std::vector<Tensor> weights = in_memory_order(given.tensors()), a = in_memory_order(given.tensors());
   const std::vector<Tensor> signs = in_memory_order(given.tensors());
   const std::vector<double> settings = given.numbers();
-  const bool expected = given.flag(), by_x = given.flag();
+  const bool expected = given.flag();
   const std::vector<int64_t> by = given.integers();
   const int64_t rows = x.numel() / std::max<int64_t>(1, x.size(-1));
   std::vector<Tensor> found;
-  by_width(x, [&](auto* type) {
+  by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    std::vector<Link<T>> links = links_of<T>(weights, {}, a, signs, settings);
-    if (by_x) found.push_back(empty(x.shape(), x.dtype()));
-    T* grad_x = by_x ? found[0].data<T>() : nullptr;
-    const auto room = [&](bool wanted, const std::vector<int64_t>& shape) -> T* {
-      if (!wanted) return nullptr;
-      found.push_back(empty(shape, x.dtype()));
-      if (!rows) std::fill_n(found.back().data<T>(), found.back().numel(), T(0));
-      return found.back().data<T>();
+    std::vector<Link<T>> links = links_of<T>(weights, a, signs, settings);
+    size_t next = 0;
+    const auto wanted = [&](const std::vector<int64_t>& shape) -> T* {
+      if (!by[next++]) return nullptr;
+      T* to = room<T>(found, shape, x);
+      if (!rows) std::fill_n(to, found.back().numel(), T(0));
+      return to;
     };
-    for (size_t i = 0; i < links.size(); ++i) {
-      links[i].grad_w = room(by[i] & 1, weights[i].shape());
-      links[i].grad_bias = room(by[i] & 2, {links[i].out});
-      links[i].grad_a = room(by[i] & 4, a[i].shape());
-    }
+    T* grad_x = wanted(x.shape());
+    for (size_t i = 0; i < links.size(); ++i) links[i].grad_w = wanted(weights[i].shape());
+    for (Link<T>& l : links) l.grad_bias = wanted({l.out});
+    for (size_t i = 0; i < links.size(); ++i) links[i].grad_a = wanted(a[i].shape());
     Chain<T> chain{gemm<T>(), links.data(), int64_t(links.size()), rows, expected, threads()};
     const Tensor scratch = empty({4 * chain.room()}, x.dtype());
     if (rows) chain.backward(x.data<T>(), kept.data<T>(), grad.data<T>(), scratch.data<T>(), grad_x);
@@ -238,20 +207,21 @@ void chain_backward_op(Value* stack, uint64_t, uint64_t) {
   stack[0] = list_of(found);
 }
 
-// What the forward and the backward pass of a recurrent layer take in the same way.
+// What the forward and the backward pass of a recurrent layer take in the same way. levels: of the copies; seeds: of the noise of each
+// direction, then of its copy, of those that are drawn.
 template <class T>
 struct Layer {
   Options o{};
   std::vector<Direction<T>> d;
 
-  Layer(const Tensor& x, const std::vector<Tensor>& states, const std::vector<Tensor>& weights, const Tensor& a, size_t directions, bool lstm,
-        bool reverse, const std::vector<int64_t>& sizes)
-      : d(directions) {
-    const size_t each = weights.size() / directions, parts = lstm ? 2 : 1;
+  Layer(const Tensor& x, const std::vector<Tensor>& states, const std::vector<Tensor>& weights, const Tensor& a, const std::vector<double>& levels,
+        const Tensor& seeds, const std::vector<int64_t>& sizes, bool lstm, bool hard, bool gates, bool expected, bool reverse)
+      : d(states.size() / (lstm ? 2 : 1)) {
+    const size_t each = weights.size() / d.size(), parts = lstm ? 2 : 1, drawn = (gates || a) && !expected ? d.size() : 0;
     o.steps = int64_t(sizes.size()), o.batch = sizes[0], o.inputs = int(x.size(1)), o.hidden = int(states[0].size(1));
-    o.activations = bool(a);
+    o.hard = hard, o.gates = gates, o.activations = bool(a), o.expected = expected;
     o.gemm = (void*)gemm<T>();
-    for (size_t k = 0; k < directions; ++k) {
+    for (size_t k = 0; k < d.size(); ++k) {
       Direction<T>& one = d[k];
       one = {};
       one.reverse = k == 1 || reverse;
@@ -260,12 +230,14 @@ struct Layer {
       one.w_ih = weights[k * each].data<T>(), one.w_hh = weights[k * each + 1].data<T>();
       if (each == 4) one.b_ih = weights[k * each + 2].data<T>(), one.b_hh = weights[k * each + 3].data<T>();
       if (a) one.a = a.data<T>() + int64_t(k) * parts * o.hidden;  // as many activations as states
+      one.copies = !levels.empty();
+      if (one.copies) one.copy_level = levels[k];
+      if (drawn) one.seed = uint64_t(seeds.data<int64_t>()[k]);
+      if (one.copies && !expected) one.copy_seed = uint64_t(seeds.data<int64_t>()[drawn + k]);
     }
   }
 };
 
-// Gives back, for each direction: output, final h, final c of an LSTM, z, kept and, where there is a copy, the output before it; and then
-// the levels of the copies.
 void recurrent_op(Value* stack, uint64_t, uint64_t) {
   Arguments given(stack);
   const Tensor x = given.tensor().laid_out();
@@ -281,48 +253,34 @@ void recurrent_op(Value* stack, uint64_t, uint64_t) {
   const bool odds = given.flag(), reverse = given.flag(), fixed = given.flag();
   const int64_t cap = given.integer();
   const bool keep = given.flag();
-  const size_t directions = states.size() / (lstm ? 2 : 1);
+  std::vector<double> levels;
+  for (const Tensor& each : copies) levels.push_back(number_in(each));
   std::vector<Tensor> found;
-  by_width(x, [&](auto* type) {
+  by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    Layer<T> layer(x, states, weights, a, directions, lstm, reverse, sizes);
+    Layer<T> layer(x, states, weights, a, levels, seeds, sizes, lstm, hard, gates, expected, reverse);
     Options& o = layer.o;
-    o.hard = hard, o.gates = gates, o.expected = expected, o.c = c, o.odds = odds;
-    o.level = level ? number_in(level) : 0.0;
+    o.c = c, o.odds = odds, o.level = level ? number_in(level) : 0.0;
     const int64_t rows = x.size(0), wide = (lstm ? 4 : 3) * int64_t(o.hidden), now = time ? int64_t(number_in(time)) : 0;
     const std::vector<int64_t> tall{rows, o.hidden}, state{o.batch, o.hidden};
-    const auto room = [&](std::vector<Tensor>& place, const std::vector<int64_t>& shape) {
-      place.push_back(empty(shape, x.dtype()));
-      return place.back().data<T>();
-    };
-    Tensor head = empty({int64_t(copies.size())}, torch.float64);
-    const bool noisy = (gates || a) && !expected;
-    for (size_t k = 0; k < directions; ++k) {
-      Direction<T>& d = layer.d[k];
-      d.keep = keep, d.copies = !copies.empty();
+    for (Direction<T>& d : layer.d) {
+      d.keep = keep;
       d.time = fixed ? std::max<int64_t>(1, now) : 0, d.time_before = fixed || d.reverse ? 0 : now, d.time_cap = cap;
-      if (noisy) d.seed = uint64_t(seeds.data<int64_t>()[k]);
-      if (d.copies) {
-        head.data<double>()[k] = d.copy_level = number_in(copies[k]);
-        if (!expected) d.copy_seed = uint64_t(seeds.data<int64_t>()[(noisy ? directions : 0) + k]);
-      }
-      T* y = room(found, tall);
-      d.final_h = room(found, state);
-      if (lstm) d.final_c = room(found, state);
-      d.z = room(found, {rows, wide});
-      d.kept = room(found, {keep ? rows : o.batch, wide});
-      d.out = d.copies ? room(found, tall) : y;
+      T* y = room<T>(found, tall, x);
+      d.final_h = room<T>(found, state, x);
+      if (lstm) d.final_c = room<T>(found, state, x);
+      d.z = room<T>(found, {rows, wide}, x);
+      d.kept = room<T>(found, {keep ? rows : o.batch, wide}, x);
+      d.out = d.copies ? room<T>(found, tall, x) : y;
       d.mixed = d.copies ? y : nullptr;
     }
-    found.push_back(std::move(head));
-    recurrent<T>(lstm, false, o, sizes.data(), layer.d.data(), int(directions), threads());
+    recurrent<T>(lstm, false, o, sizes.data(), layer.d.data(), int(layer.d.size()), threads());
   });
+  found.push_back(empty({int64_t(levels.size())}, torch.float64));
+  std::copy(levels.begin(), levels.end(), found.back().data<double>());
   stack[0] = list_of(found);
 }
 
-// which: for each output of each direction, in their order, is its gradient among those given? kept: for each direction z, kept and the
-// output before a copy. Gives back x's gradient, if it is wanted; for each direction those of its states, if they are, and of its weights; a's, if
-// there is one.
 void recurrent_backward_op(Value* stack, uint64_t, uint64_t) {
   Arguments given(stack);
   const std::vector<Tensor> grads = in_memory_order(given.tensors());
@@ -335,20 +293,15 @@ void recurrent_backward_op(Value* stack, uint64_t, uint64_t) {
   const std::vector<int64_t> sizes = given.integers();
   const bool lstm = given.flag(), hard = given.flag(), gates = given.flag(), expected = given.flag(), reverse = given.flag();
   const bool by_x = given.flag(), by_states = given.flag();
-  const size_t parts = lstm ? 2 : 1, directions = states.size() / parts, each = weights.size() / directions;
+  const std::vector<double> levels(head.data<double>(), head.data<double>() + head.numel());
   std::vector<Tensor> found, spare;
-  by_width(x, [&](auto* type) {
+  by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    Layer<T> layer(x, states, weights, a, directions, lstm, reverse, sizes);
-    Options& o = layer.o;
-    o.hard = hard, o.gates = gates, o.expected = expected, o.by_states = by_states;
-    const auto room = [&](std::vector<Tensor>& place, const std::vector<int64_t>& shape) {
-      place.push_back(empty(shape, x.dtype()));
-      return place.back().data<T>();
-    };
+    Layer<T> layer(x, states, weights, a, levels, seeds, sizes, lstm, hard, gates, expected, reverse);
+    const size_t parts = lstm ? 2 : 1, directions = layer.d.size(), each = weights.size() / directions;
+    layer.o.by_states = by_states;
     const std::vector<int64_t> state = states[0].shape();
-    const bool noisy = (gates || a) && !expected;
-    if (by_x) room(found, x.shape());
+    if (by_x) room<T>(found, x.shape(), x);
     size_t next = 0;
     const auto above = [&](size_t number) -> const T* { return which[number] ? grads[next++].data<T>() : nullptr; };
     Tensor grad_a;
@@ -361,30 +314,21 @@ void recurrent_backward_op(Value* stack, uint64_t, uint64_t) {
       d.grad_out = above(k * (parts + 1)), d.grad_final_h = above(k * (parts + 1) + 1);
       if (lstm) d.grad_final_c = above(k * (parts + 1) + 2);
       if (!d.grad_out) {
-        T* zeros = room(spare, kept[3 * k + 2].shape());
+        T* zeros = room<T>(spare, kept[3 * k + 2].shape(), x);
         std::fill_n(zeros, spare.back().numel(), T(0));
         d.grad_out = zeros;
       }
-      d.copies = head.numel() > 0;
-      if (d.copies) {
-        d.copy_level = head.data<double>()[k];
-        if (!expected) d.copy_seed = uint64_t(seeds.data<int64_t>()[(noisy ? directions : 0) + k]);
-      }
-      d.grad_z = room(spare, wide), d.grad_hh = lstm ? nullptr : room(spare, wide);
-      if (by_x) d.grad_x = k ? room(spare, x.shape()) : found[0].data<T>();
+      d.grad_z = room<T>(spare, wide, x), d.grad_hh = lstm ? nullptr : room<T>(spare, wide, x);
+      if (by_x) d.grad_x = k ? room<T>(spare, x.shape(), x) : found[0].data<T>();
       std::vector<Tensor>& before = by_states ? found : spare;
-      d.grad_h = room(before, state), d.grad_c = lstm ? room(before, state) : nullptr;
-      d.grad_w_ih = room(found, weights[k * each].shape()), d.grad_w_hh = room(found, weights[k * each + 1].shape());
+      d.grad_h = room<T>(before, state, x), d.grad_c = lstm ? room<T>(before, state, x) : nullptr;
+      d.grad_w_ih = room<T>(found, weights[k * each].shape(), x), d.grad_w_hh = room<T>(found, weights[k * each + 1].shape(), x);
       std::vector<Tensor>& biases = each == 4 ? found : spare;
-      d.grad_b_ih = room(biases, {wide[1]}), d.grad_b_hh = room(biases, {wide[1]});
-      if (a) d.grad_a = grad_a.data<T>() + int64_t(k) * parts * o.hidden;
+      d.grad_b_ih = room<T>(biases, {wide[1]}, x), d.grad_b_hh = room<T>(biases, {wide[1]}, x);
+      if (a) d.grad_a = grad_a.data<T>() + int64_t(k) * parts * layer.o.hidden;
     }
-    recurrent<T>(lstm, true, o, sizes.data(), layer.d.data(), int(directions), threads());
-    if (by_x && directions == 2) {
-      const T* more = layer.d[1].grad_x;
-      T* sum = layer.d[0].grad_x;
-      for (int64_t k = 0, n = x.numel(); k < n; ++k) sum[k] += more[k];
-    }
+    recurrent<T>(lstm, true, layer.o, sizes.data(), layer.d.data(), int(directions), threads());
+    for (int64_t k = 0, n = by_x && directions == 2 ? x.numel() : 0; k < n; ++k) layer.d[0].grad_x[k] += layer.d[1].grad_x[k];
     if (a) found.push_back(std::move(grad_a));
   });
   stack[0] = list_of(found);
@@ -395,7 +339,12 @@ void noise_op(Value* stack, uint64_t, uint64_t) {
   const Tensor seed = given.tensor();
   const int64_t count = given.integer();
   Tensor xi = empty({count}, torch.float32), uniform = empty({count}, torch.float32);
-  noise_of(uint64_t(*seed.data<int64_t>()), count, xi.data<float>(), uniform.data<float>());
+const Seed key = seed_of(uint64_t(*seed.data<int64_t>()));
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t bits = hash(uint32_t(i), key.low, key.high);
+    xi.data<float>()[i] = half_normal(bits & 0xffff);
+    uniform.data<float>()[i] = float(bits >> 16) * (1.0f / 65536.0f);
+  }
   stack[0] = xi.release(), stack[1] = uniform.release();
 }
 
@@ -429,10 +378,7 @@ EXPORT const char* mollifier_register(const char* path) {
   MOLLIFIER_TORCH_NUMBERS(FIND)
 #undef FIND
   torch.sgemm = dlsym(library, "sgemm_"), torch.dgemm = dlsym(library, "dgemm_");
-  torch.float32 = torch.aoti_torch_dtype_float32(), torch.float64 = torch.aoti_torch_dtype_float64();
-  torch.bfloat16 = torch.aoti_torch_dtype_bfloat16(), torch.int64 = torch.aoti_torch_dtype_int64();
-  torch.cpu = torch.aoti_torch_device_type_cpu();
-  torch.contiguous = torch.aoti_torch_memory_format_contiguous_format(), torch.channels_last = torch.aoti_torch_memory_format_channels_last();
+  torch.ask_numbers();
   LibraryHandle handle;
   if (torch.aoti_torch_library_init_impl("mollifier", "CPU", __FILE__, __LINE__, &handle)) return "it takes no operators";
   const std::pair<const char*, Kernel> all[] = {{"unit", unit_op},

@@ -2,7 +2,6 @@
 // sequence first; step t has sizes[t] rows, never more than the step before. Each thread has units of its own: for them it makes all
 // products, all steps and all sums, and it meets the others once a step, because the product needs the state of all units.
 #include "chain.h"
-#include "recurrent.h"
 #include "recurrent_shares.h"
 #ifdef _OPENMP
 #include <omp.h>
@@ -48,28 +47,25 @@ struct Layer {
 
   // A single step: its products are torch's, each at once.
   bool single() const { return o.gemm && o.steps == 1 && rows * std::max(wide, o.inputs) < int64_t(1) << 30; }
-  void product(const char* ta, const char* tb, int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb, T beta, T* to) const {
-    const int mi = int(m), ni = int(n), ki = int(k), la = int(lda), lb = int(ldb);
-    const T one = 1;
-    ((Gemm<T>)o.gemm)(ta, tb, &mi, &ni, &ki, &one, a, &la, b, &lb, &beta, to, &mi);
-  }
   void step_forward(const T* bias, const T* recurrent_bias) const {
+    const auto gemm = (Gemm<T>)o.gemm;
     for (int64_t row = 0; row < rows; ++row) {
       std::copy_n(bias, wide, d.z + row * wide);
       if (!c.sum) std::copy_n(recurrent_bias, wide, d.kept + row * wide);
     }
-    product("T", "N", wide, rows, o.inputs, d.w_ih, o.inputs, d.x, o.inputs, T(1), d.z);
-    product("T", "N", wide, rows, h, d.w_hh, h, d.h0, h, T(1), c.sum ? d.z : d.kept);
+    product<T>(gemm, "T", "N", wide, rows, o.inputs, d.w_ih, o.inputs, d.x, o.inputs, T(1), d.z);
+    product<T>(gemm, "T", "N", wide, rows, h, d.w_hh, h, d.h0, h, T(1), c.sum ? d.z : d.kept);
     std::vector<float> xi(size_t(c.gates + c.activations) * BLOCK * W, o.expected ? 1.0f : 0.0f);
     for (int b = first_block; b < last_block; ++b)
       for (int64_t k = 0; k < rows; ++k) cell(0, k, b, xi.data());
   }
   void step_backward() const {
+    const auto gemm = (Gemm<T>)o.gemm;
     const T* grad_hh = c.sum ? d.grad_z : d.grad_hh;
-    if (o.by_states) product("N", "N", h, rows, wide, d.w_hh, h, grad_hh, wide, T(1), d.grad_h);
-    if (d.grad_x) product("N", "N", o.inputs, rows, wide, d.w_ih, o.inputs, d.grad_z, wide, d.copies ? T(1) : T(0), d.grad_x);
-    product("N", "T", o.inputs, wide, rows, d.x, o.inputs, d.grad_z, wide, T(0), d.grad_w_ih);
-    product("N", "T", h, wide, rows, d.h0, h, grad_hh, wide, T(0), d.grad_w_hh);
+    if (o.by_states) product<T>(gemm, "N", "N", h, rows, wide, d.w_hh, h, grad_hh, wide, T(1), d.grad_h);
+    if (d.grad_x) product<T>(gemm, "N", "N", o.inputs, rows, wide, d.w_ih, o.inputs, d.grad_z, wide, d.copies ? T(1) : T(0), d.grad_x);
+    product<T>(gemm, "N", "T", o.inputs, wide, rows, d.x, o.inputs, d.grad_z, wide, T(0), d.grad_w_ih);
+    product<T>(gemm, "N", "T", h, wide, rows, d.h0, h, grad_hh, wide, T(0), d.grad_w_hh);
   }
 
   void forward() const {

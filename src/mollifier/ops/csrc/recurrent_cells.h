@@ -45,6 +45,10 @@ struct Direction {
   T* kept_of(int64_t row, int64_t sequence, int64_t width) const { return kept + (keep ? row : sequence) * width; }
 };
 
+// Fills what is given of each direction, forward or backward. sizes: rows of each step. In recurrent.cpp.
+template <class T>
+void recurrent(bool lstm, bool backward, const Options& o, const int64_t* sizes, const Direction<T>* d, int directions, int threads);
+
 // Some units of one row: the row, which sequence it is of, 1/t, the states before it, the units' first and number, their noise, and
 // (going back) the gradient that comes from above.
 template <class T>

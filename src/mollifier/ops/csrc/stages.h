@@ -23,10 +23,11 @@ Push<T> push_of(const Activation& act, double level, double c, bool odds, bool e
 template <class T> struct Psi { T value, by_x, by_a; };
 template <class T>
 inline Psi<T> psi(T f, T d, T gap, T slope, T a, T quarter_xi, T extra) {
-  const T t = tanh_magnitude(T(0.5) * a * gap), half = quarter_xi * t, s = half * t + extra;
-  const T rate = half - half * t * t;  // |d s / d(a gap)|
+  const T t = tanh_magnitude(T(0.5) * a * gap), half = quarter_xi * t, most = half * t, s = most + extra;
+  const T rate = half - most * t;  // |d s / d(a gap)|
   const bool whole = magnitude(gap) < s;
-  return {f + clamp(gap, -s, s), whole ? slope : d + rate * magnitude(a) * (slope - d), whole ? T(0) : signed_as(rate, a) * gap};
+  const T by_scale = signed_as(rate, a);
+  return {f + clamp(gap, -s, s), whole ? slope : d + by_scale * a * (slope - d), whole ? T(0) : by_scale * gap};
 }
 
 // psi of a chunk, written over f.
@@ -45,19 +46,22 @@ STAGE void psi_both(const Push<T> p, const T* RESTRICT x, T* RESTRICT f, T* REST
   }
 }
 
+template <class T> constexpr T TINY = T(1e-37);
+
 // The derivatives of a noisy ReLU by its output (RELU_OUTPUT), so that its input need not be kept. The output is x where x > 0. Below, it is
 // -s where the push ends at some -x farther down, for which s = strength t^2 and |a x| = log((1 + t) / (1 - t)); else the push takes it to x.
+// by_a is |a| times the derivative: a quotient less for each element.
 template <class T>
 STAGE void relu_back(const Push<T> p, const T* RESTRICT out, const T* RESTRICT a, const float* RESTRICT xi, T* RESTRICT by_x,
                      T* RESTRICT by_a, int n) {
   const T most = std::is_same_v<T, double> ? T(1 - 1e-15) : T(1 - 6e-8);
   for (int k = 0; k < n; ++k) {
-    const T depth = out[k] < T(0) ? -out[k] : T(0), size = magnitude(a[k]), strength = p.quarter * T(xi[k]) + T(1e-37);
+    const T depth = out[k] < T(0) ? -out[k] : T(0), size = magnitude(a[k]), strength = p.quarter * T(xi[k]) + TINY<T>;
     const T ratio = depth / strength, squared = ratio < most ? ratio : most, t = std::sqrt(squared);
-    const T from = log_((T(1) + t) / (T(1) - t)) / (size + T(1e-37)), rate = strength * (t - t * squared);
-    const bool whole = (out[k] > T(0)) | (from < depth + p.extra);
+    const T far = log_((T(1) + t) / (T(1) - t)), rate = strength * (t - t * squared);
+    const bool whole = (out[k] > T(0)) | (far < (depth + p.extra) * (size + TINY<T>));
     by_x[k] = whole ? T(1) : rate * size;
-    by_a[k] = whole ? T(0) : signed_as(rate * from, -a[k]);
+    by_a[k] = whole ? T(0) : signed_as(rate * far, -a[k]);
   }
 }
 

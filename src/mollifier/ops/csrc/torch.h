@@ -58,6 +58,11 @@ struct Torch {
 #undef POINTER
   void *sgemm = nullptr, *dgemm = nullptr;  // torch's own matrix products; null where this build does not show them
   int32_t float32 = 0, float64 = 0, bfloat16 = 0, int64 = 0, cpu = 0, contiguous = 0, channels_last = 0;
+  void ask_numbers() {
+    float32 = aoti_torch_dtype_float32(), float64 = aoti_torch_dtype_float64(), bfloat16 = aoti_torch_dtype_bfloat16();
+    int64 = aoti_torch_dtype_int64(), cpu = aoti_torch_device_type_cpu();
+    contiguous = aoti_torch_memory_format_contiguous_format(), channels_last = aoti_torch_memory_format_channels_last();
+  }
 };
 extern Torch torch;
 
@@ -110,24 +115,19 @@ class Tensor {
   }
   template <class T> T* data() const { return static_cast<T*>(address()); }
 
-  // Does each dimension, in this order from the innermost, follow the one before without a gap?
-  bool packed(std::initializer_list<int> inner) const {
+  // Does each dimension, from the innermost on, follow the one before without a gap? Channels come first there, or in their order.
+  bool packed(bool channels_first) const {
+    const int64_t *n = sizes(), *step = strides(), all = dim();
     int64_t expected = 1;
-    for (int d : inner) {
-      if (size(d) != 1 && strides()[d] != expected) return false;
-      expected *= size(d);
+    for (int64_t k = 0; k < all; ++k) {
+      const int64_t d = !channels_first ? all - 1 - k : k == 0 ? 1 : k == all - 1 ? 0 : all - k;
+      if (n[d] != 1 && step[d] != expected) return false;
+      expected *= n[d];
     }
     return true;
   }
-  bool contiguous() const {
-    int64_t expected = 1;
-    for (int64_t d = dim() - 1; d >= 0; --d) {
-      if (size(d) != 1 && strides()[d] != expected) return false;
-      expected *= size(d);
-    }
-    return true;
-  }
-  bool channels_last() const { return dim() == 4 && packed({1, 3, 2, 0}); }
+  bool contiguous() const { return packed(false); }
+  bool channels_last() const { return dim() == 4 && packed(true); }
 
   // Itself, or a copy in memory order, channels last or not.
   Tensor laid_out(bool last = false) && {

@@ -1,21 +1,82 @@
 // The mollified unit, x -> noisy activation -> copy of the unit below, forward and backward, in one pass over the data.
 #include "unit.h"
-#include "unit_shape.h"
 #include <algorithm>
 #include <type_traits>
 #include <vector>
 
-using namespace mollifier;
+namespace mollifier {
 
 namespace {
 
-// The a of so many rows.
-template <class T>
-std::vector<T> repeated(const T* a, int64_t count, int64_t rows) {
-  std::vector<T> all;
-  for (int64_t row = 0; a && count > 1 && rows > 1 && row < rows; ++row) all.insert(all.end(), a, a + count);
-  return all;
+// Pieces of the data that one thread works on; they depend on the shape alone, and so does every sum. An even number: two threads have the same.
+int64_t pieces(const Shape& s) { return std::min<int64_t>(s.outer, std::max<int64_t>(1, std::min<int64_t>(64, s.total() / 16384 * 2))); }
+
+// Short rows of features are taken several at a time where nothing is padded: longer chunks, of whole vectors if possible.
+int64_t together(const Shape& s) {
+  int64_t found = 1;
+  if (s.inner != 1 || (s.in_units && s.in_units != s.units)) return found;
+  for (int64_t rows = 2; rows * s.units <= CHUNK && rows <= s.outer; ++rows)
+    if (s.outer % rows == 0 && (rows * s.units % 16 == 0 || found * s.units % 16 != 0)) found = rows;
+  return found;
 }
+
+// Calls body(first element, number of elements, unit of the first, below's first element or -1) for rows [begin, end).
+// A chunk lies within one unit's pixels, or within one row of units. Of pixels it is half as long: a backward pass over them, which keeps nothing,
+// has twice as many buffers.
+template <class Body>
+void chunks(const Shape& s, int64_t begin, int64_t end, Body body) {
+  if (s.inner == 1) {
+    for (int64_t row = begin; row < end; ++row)
+      for (int64_t unit = 0; unit < s.units;) {
+        const int64_t edge = unit < s.in_units ? s.in_units : s.units;
+        const int n = int(std::min<int64_t>(CHUNK, edge - unit));
+        body(row * s.units + unit, n, unit, unit < s.in_units ? row * s.in_units + unit : -1);
+        unit += n;
+      }
+  } else {
+    for (int64_t row = begin; row < end; ++row)
+      for (int64_t unit = 0; unit < s.units; ++unit)
+        for (int64_t pixel = 0; pixel < s.inner;) {
+          const int n = int(std::min<int64_t>(CHUNK / 2, s.inner - pixel));
+          body((row * s.units + unit) * s.inner + pixel, n, unit, unit < s.in_units ? (row * s.in_units + unit) * s.inner + pixel : -1);
+          pixel += n;
+        }
+  }
+}
+
+// A sum in sixteen lanes, which the compiler vectorises without leave to reorder.
+template <class T>
+STAGE T total(const T* RESTRICT v, int n) {
+  T lanes[16] = {};
+  int k = 0;
+  for (; k + 16 <= n; k += 16)
+    for (int l = 0; l < 16; ++l) lanes[l] += v[k + l];
+  for (; k < n; ++k) lanes[k % 16] += v[k];
+  T sum = 0;
+  for (int l = 0; l < 16; ++l) sum += lanes[l];
+  return sum;
+}
+
+// What both passes need: the shape with short rows taken together, the a of so many rows, and what the stages are given.
+template <class T>
+struct Plan {
+  const int64_t tall;
+  const Shape shape;
+  std::vector<T> repeated;
+  const T* a;
+  const int32_t threshold;
+  const Push<T> push;
+  const Seed key;
+  const T p;
+  const int64_t parts;
+  Plan(const Unit& w, const T* given, int64_t a_count)
+      : tall(together(w.shape)), shape{w.shape.outer / tall, w.shape.units * tall, w.shape.inner, w.shape.in_units * tall}, a(given),
+        threshold(shape.in_units ? copy_threshold(w.copy_level) : 0), push(push_of<T>(w.act, w.level, w.c, w.odds, w.expected)), key(seed_of(w.seed)),
+        p(T(w.copy_level)), parts(pieces(shape)) {
+    for (int64_t row = 0; a && a_count > 1 && tall > 1 && row < tall; ++row) repeated.insert(repeated.end(), given, given + a_count);
+    if (!repeated.empty()) a = repeated.data();
+  }
+};
 
 // The a of a chunk: one for all, one a unit along the row, or one unit's pixels.
 template <class T>
@@ -39,19 +100,13 @@ T* output(S* at, T* buffer) {
 template <class S, class T>
 void flush(const T* buffer, S* at, int n) { if constexpr (!std::is_same_v<S, T>) write_out(buffer, at, n); }
 
-// by_x and by_a, where given, take psi's derivatives for the backward pass.
-template <class S, class T = typename compute<S>::type>
-void forward(const Shape& given, const Unit& w, const S* x, const S* below, const T* a, int64_t a_count, S* out, S* by_x, S* by_a,
-             int threads) {
-  const int64_t tall = together(given);
-  const Shape shape{given.outer / tall, given.units * tall, given.inner, given.in_units * tall};
-  const std::vector<T> all = repeated(a, a_count, tall);
-  if (!all.empty()) a = all.data();
-  const int32_t threshold = below ? copy_threshold(w.copy_level) : 0;
-  const Push<T> push = push_of<T>(w.act, w.level, w.c, w.odds, w.expected);
-  const Seed key = seed_of(w.seed);
-  const T p = T(w.copy_level);
-  const int64_t parts = pieces(shape);
+}  // namespace
+
+template <class S, class T>
+void unit_forward(const Unit& w, const S* x, const S* below, const T* a, int64_t a_count, S* out, S* by_x, S* by_a, int threads) {
+  const Plan<T> plan(w, a, a_count);
+  const Shape& shape = plan.shape;
+  const int64_t parts = plan.parts;
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && parts > 1)
   for (int64_t part = 0; part < parts; ++part) {
     T in[CHUNK], value[CHUNK], slope[CHUNK], slope_a[CHUNK], as[CHUNK], zeros[CHUNK] = {};
@@ -61,46 +116,40 @@ void forward(const Shape& given, const Unit& w, const S* x, const S* below, cons
     chunks(shape, part * shape.outer / parts, (part + 1) * shape.outer / parts, [&](int64_t i, int n, int64_t unit, int64_t from) {
       const T* xs = input(x + i, in, n);
       T* f = output(out + i, value);
-      if (!w.expected) hash_chunk(key, uint32_t(i), n, bits);
+      if (!w.expected) hash_chunk(plan.key, uint32_t(i), n, bits);
       if (w.noisy) {
         if (!w.expected) normal_of(bits, n, xi);
-        const T* scale = spread(shape, a, a_count, unit, as, n);
+        const T* scale = spread(shape, plan.a, a_count, unit, as, n);
         if (by_x) {
           T *d = output(by_x + i, slope), *ba = output(by_a + i, slope_a);
           activate<T>(w.act, xs, f, d, n);
-          psi_both<T>(push, xs, f, d, scale, xi, ba, n);
+          psi_both<T>(plan.push, xs, f, d, scale, xi, ba, n);
           flush(d, by_x + i, n);
           flush(ba, by_a + i, n);
         } else {
           activate<T>(w.act, xs, f, slope, n);
-          psi_values<T>(push, xs, f, scale, xi, n);
+          psi_values<T>(plan.push, xs, f, scale, xi, n);
         }
       } else {
         std::copy(xs, xs + n, f);
       }
       if (below) {
         const T* copied = from >= 0 ? input(below + from, in, n) : zeros;
-        if (w.expected) w.residual ? mix_mean<true, T>(p, copied, f, n) : mix_mean<false, T>(p, copied, f, n);
-        else w.residual ? mix<true, T>(bits, threshold, copied, f, n) : mix<false, T>(bits, threshold, copied, f, n);
+        if (w.expected) w.residual ? mix_mean<true, T>(plan.p, copied, f, n) : mix_mean<false, T>(plan.p, copied, f, n);
+        else w.residual ? mix<true, T>(bits, plan.threshold, copied, f, n) : mix<false, T>(bits, plan.threshold, copied, f, n);
       }
       flush(f, out + i, n);
     });
   }
 }
 
-template <class S, class T = typename compute<S>::type>
-void backward(const Shape& given, const Unit& w, const S* grad, const S* x, const S* by_x, const S* by_a, const T* a, int64_t a_count,
-              S* grad_x, S* grad_below, T* grad_a, int threads) {
-  const int64_t tall = together(given);
-  const Shape shape{given.outer / tall, given.units * tall, given.inner, given.in_units * tall};
-  const std::vector<T> all = repeated(a, a_count, tall);
-  if (!all.empty()) a = all.data();
-  const bool copies = w.in_units > 0;
-  const int32_t threshold = copies ? copy_threshold(w.copy_level) : 0;
-  const Push<T> push = push_of<T>(w.act, w.level, w.c, w.odds, w.expected);
-  const Seed key = seed_of(w.seed);
-  const T p = T(w.copy_level);
-  const int64_t parts = pieces(shape);
+template <class S, class T>
+void unit_backward(const Unit& w, const S* grad, const S* x, const S* by_x, const S* by_a, const T* a, int64_t a_count, S* grad_x,
+                   S* grad_below, T* grad_a, int threads) {
+  const Plan<T> plan(w, a, a_count);
+  const Shape& shape = plan.shape;
+  const bool copies = shape.in_units > 0;
+  const int64_t parts = plan.parts;
   std::vector<T> sums(w.noisy ? parts * shape.units : 0, T(0));  // a's gradient: one row a piece, added up in order
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && parts > 1)
   for (int64_t part = 0; part < parts; ++part) {
@@ -113,10 +162,10 @@ void backward(const Shape& given, const Unit& w, const S* grad, const S* x, cons
       const T* gs = input(grad + i, above, n);
       T* gx = output(grad_x + i, to);
       const bool passes = grad_below && from >= 0;
-      if (!w.expected) hash_chunk(key, uint32_t(i), n, bits);
+      if (!w.expected) hash_chunk(plan.key, uint32_t(i), n, bits);
       if (!w.noisy) {
-        if (w.expected) scaled<T>(T(1) - p, gs, gx, n);
-        else keep<T>(bits, threshold, gs, gx, n);
+        if (w.expected) scaled<T>(T(1) - plan.p, gs, gx, n);
+        else keep<T>(bits, plan.threshold, gs, gx, n);
       } else {
         const T *dx = slope, *da = slope_a;
         if (by_x) {
@@ -125,77 +174,43 @@ void backward(const Shape& given, const Unit& w, const S* grad, const S* x, cons
         } else {
           const T* xs = input(x + i, in, n);
           if (!w.expected) normal_of(bits, n, xi);
-          const T* scale = spread(shape, a, a_count, unit, as, n);
+          const T* scale = spread(shape, plan.a, a_count, unit, as, n);
           if (w.act.kind == RELU_OUTPUT) {  // x is the output
-            relu_back<T>(push, xs, scale, xi, slope, slope_a, n);
+            relu_back<T>(plan.push, xs, scale, xi, slope, slope_a, n);
           } else {
             activate<T>(w.act, xs, value, slope, n);
-            psi_both<T>(push, xs, value, slope, scale, xi, slope_a, n);
+            psi_both<T>(plan.push, xs, value, slope, scale, xi, slope_a, n);
           }
         }
         T* sums_of = shape.inner == 1 ? sum + unit : kept;
         if (shape.inner != 1) std::fill(kept, kept + n, T(0));
-        if (w.expected) back_mean<T>(copies ? p : T(0), gs, dx, da, gx, sums_of, n);
-        else back<T>(bits, threshold, gs, dx, da, gx, sums_of, n);
+        if (w.expected) back_mean<T>(copies ? plan.p : T(0), gs, dx, da, gx, sums_of, n);
+        else back<T>(bits, plan.threshold, gs, dx, da, gx, sums_of, n);
         if (shape.inner != 1) sum[unit] += total(kept, n);
       }
       flush(gx, grad_x + i, n);
       if (passes) {
         T* gb = output(grad_below + from, to_below);
-        if (w.expected) scaled<T>(w.residual ? T(1) : p, gs, gb, n);
-        else pass<T>(bits, w.residual ? 65536 : threshold, gs, gb, n);
+        if (w.expected) scaled<T>(w.residual ? T(1) : plan.p, gs, gb, n);
+        else pass<T>(bits, w.residual ? 65536 : plan.threshold, gs, gb, n);
         flush(gb, grad_below + from, n);
       }
     });
   }
   if (!w.noisy || !grad_a) return;
   std::fill(grad_a, grad_a + a_count, T(0));
-  for (size_t row = 0; row < sums.size(); row += given.units) {
-    if (a_count == 1) grad_a[0] += total(sums.data() + row, int(given.units));
-    else add_to<T>(sums.data() + row, grad_a, int(given.units));
+  for (size_t row = 0; row < sums.size(); row += w.shape.units) {
+    if (a_count == 1) grad_a[0] += total(sums.data() + row, int(w.shape.units));
+    else add_to<T>(sums.data() + row, grad_a, int(w.shape.units));
   }
+  for (int64_t k = 0; w.act.kind == RELU_OUTPUT && k < a_count; ++k) grad_a[k] /= magnitude(a[k]) + TINY<T>;  // see relu_back
 }
 
-// Calls body with a null pointer of the storage type.
-template <class Body>
-void by_dtype(Dtype dtype, Body body) {
-  if (dtype == FLOAT) body((float*)nullptr);
-  if (dtype == DOUBLE) body((double*)nullptr);
-  if (dtype == BFLOAT16) body((bf16*)nullptr);
-}
-
-}  // namespace
-
-namespace mollifier {
-
-void unit_forward(const Unit& unit, const void* x, const void* below, const void* a, int64_t a_count, void* out, void* by_x, void* by_a,
-                  int threads) {
-  const Shape s{unit.outer, unit.units, unit.inner, below ? unit.in_units : 0};
-  by_dtype(unit.dtype, [&](auto* type) {
-    using S = std::remove_pointer_t<decltype(type)>;
-    using T = typename compute<S>::type;
-    forward<S>(s, unit, (const S*)x, (const S*)below, (const T*)a, a_count, (S*)out, (S*)by_x, (S*)by_a, threads);
-  });
-}
-
-void unit_backward(const Unit& unit, const void* grad, const void* x, const void* by_x, const void* by_a, const void* a, int64_t a_count,
-                   void* grad_x, void* grad_below, void* grad_a, int threads) {
-  const Shape s{unit.outer, unit.units, unit.inner, unit.in_units};
-  by_dtype(unit.dtype, [&](auto* type) {
-    using S = std::remove_pointer_t<decltype(type)>;
-    using T = typename compute<S>::type;
-    backward<S>(s, unit, (const S*)grad, (const S*)x, (const S*)by_x, (const S*)by_a, (const T*)a, a_count, (S*)grad_x, (S*)grad_below,
-                (T*)grad_a, threads);
-  });
-}
-
-void noise_of(uint64_t seed, int64_t count, float* xi, float* uniform) {
-  const Seed s = seed_of(seed);
-  for (int64_t i = 0; i < count; ++i) {
-    const uint32_t h = hash(uint32_t(i), s.low, s.high);
-    xi[i] = half_normal(h & 0xffff);
-    uniform[i] = float(h >> 16) * (1.0f / 65536.0f);
-  }
-}
+#define INSTANCE(S, T)                                                                                                              \
+  template void unit_forward<S>(const Unit&, const S*, const S*, const T*, int64_t, S*, S*, S*, int);                               \
+  template void unit_backward<S>(const Unit&, const S*, const S*, const S*, const S*, const T*, int64_t, S*, S*, T*, int);
+INSTANCE(float, float)
+INSTANCE(double, double)
+INSTANCE(bf16, float)
 
 }  // namespace mollifier
