@@ -200,7 +200,7 @@ def test_changed_modules_are_the_ones_used():
     model[4] = nn.Linear(8, 12)
     torch.nn.init.zeros_(model[4].weight)
     with pytest.warns(
-        RuntimeWarning, match="a mollified Sigmoid was called on something that did not come from its layer"
+        RuntimeWarning, match="a mollified Sigmoid was called on a tensor that did not come from its layer"
     ):
         out = model(x)
     assert chain_lengths(lambda: model(x)) == [2, 2]  # the copy went with the layer that was taken out
