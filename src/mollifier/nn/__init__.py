@@ -50,7 +50,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Return what a name of version 0.1 stands for now, with a warning."""
+    """Return the current object for a name from version 0.1, with a warning."""
     if name == "Levelled":
         warnings.warn("mollifier.nn.Levelled is mollifier.nn.Annealed now; the old name will go with version 0.3", DeprecationWarning, stacklevel=2)  # fmt: skip
         return Annealed

@@ -1,4 +1,4 @@
-"""What every mollified module has: a level, and a way to get its noise."""
+"""The base of every mollified module: a level, and a way to get its noise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _in_functorch, _tracing = torch._C._are_functorch_transforms_active, torch._C._g
 
 
 def check_level(value: float) -> float:
-    """The level as a float, or a ValueError that says what was given.
+    """Return the level as a float, or raise a ValueError that says what was given.
 
     >>> check_level(1)
     1.0
@@ -32,14 +32,14 @@ def check_level(value: float) -> float:
 
 
 def on_cpu(level: Tensor) -> bool:
-    """Is it an ordinary tensor in the host's memory?"""
+    """Return whether the level is an ordinary tensor in the host's memory."""
     return type(level) is Tensor and level.is_cpu
 
 
 def readable(level: Tensor) -> bool:
-    """Can the host read this tensor without waiting, here and now?
+    """Return whether the host can read this tensor now, without waiting.
 
-    Not on an accelerator, nor where it has no value (meta, fake, traced) or several (vmap).
+    It cannot if the tensor is on an accelerator, has no value (meta, fake, traced) or has several (vmap).
     """
     return (
         on_cpu(level)
@@ -50,12 +50,12 @@ def readable(level: Tensor) -> bool:
 
 
 def transformed() -> bool:
-    """Is anything compiled, traced or transformed here and now, so that even a tensor on the CPU may have no value?"""
+    """Return whether code is being compiled, traced or transformed now, so that even a tensor on the CPU may have no value."""
     return is_dynamo_compiling() or _in_functorch() or _tracing() is not None
 
 
 def any_global_hook() -> bool:
-    """Is there a hook on all modules?"""
+    """Return whether a global hook, one on all modules, is registered."""
     return bool(
         _modules._global_forward_hooks
         or _modules._global_forward_pre_hooks
@@ -65,12 +65,12 @@ def any_global_hook() -> bool:
 
 
 def hooked(module: nn.Module) -> bool:
-    """Would somebody miss the call of this module?"""
+    """Return whether skipping the call of this module would be noticed, because it has hooks or a replaced forward, or because of a global hook."""
     return own_hooks(module) or any_global_hook()
 
 
 def own_hooks(module: nn.Module) -> bool:
-    """Would somebody miss the call, but for hooks on all modules?"""
+    """Return whether the module has hooks of its own or a replaced forward; global hooks do not count."""
     own = module.__dict__
     return bool(
         own["_forward_hooks"]
@@ -81,17 +81,17 @@ def own_hooks(module: nn.Module) -> bool:
     )
 
 
-# What was last written from a number, with the tensor's version at that time: for tensors that are not readable.
+# For tensors that are not readable: the number last written to each, with the tensor's version at that time.
 _WRITTEN = WeakTensorKeyDictionary()
 
 
 def _remember(level: Tensor, value: float) -> None:
-    if not level.is_inference():  # those have no version
+    if not level.is_inference():  # inference tensors have no version
         _WRITTEN[level] = value, level._version
 
 
 def _recall(level: Tensor) -> float | None:
-    """What was written to it, unless somebody else has written since."""
+    """Return the number last written to the level, or None if anything else has written to it since."""
     if torch.compiler.is_compiling() or level.is_inference():
         return None
     value, version = _WRITTEN.get(level, (None, -1))  # type: ignore[no-untyped-call]
@@ -130,11 +130,11 @@ class Annealed(nn.Module):
         self.order: int | None = None
 
     def known_level(self) -> float | None:
-        """The level as a number, or None where the host does not know it.
+        """Return the level as a number, or None where the host does not know it.
 
-        On the CPU it is read at every call. On an accelerator, which nobody must wait for, it is known if `set_level` or a
-        checkpoint was the last to write it (a write through ``.data`` is the one that torch does not count). Under
-        torch.compile, torch.export and vmap, and on the meta device, it is not known: the level stays a tensor there.
+        On the CPU the level is read at every call. On an accelerator, where reading it would mean waiting, it is known if
+        `set_level` or a checkpoint was the last to write it (torch does not count writes through ``.data``, so these go
+        unnoticed). Under torch.compile, torch.export and vmap, and on the meta device, it is unknown and stays a tensor.
         """
         level = self._buffers["level"]
         if readable(level):  # type: ignore[arg-type]
@@ -142,13 +142,13 @@ class Annealed(nn.Module):
         return _recall(level)  # type: ignore[arg-type]
 
     def at_zero(self) -> bool:
-        """Is the level 0? To be asked where nothing is `transformed`, and then faster than `known_level`."""
+        """Return whether the level is 0: faster than `known_level`, but only valid where nothing is `transformed`."""
         level: Tensor = self._buffers["level"]  # type: ignore[assignment]
         return on_cpu(level) and level.item() == 0.0
 
     @property
     def active(self) -> bool:
-        """Is the level above 0, or not known? Else the plain operation runs."""
+        """Whether the level is above 0 or unknown; otherwise the plain operation runs."""
         return self.known_level() != 0.0
 
     def set_level(self, level: float) -> None:
@@ -158,35 +158,35 @@ class Annealed(nn.Module):
         _remember(self.level, value)
 
     def noise(self, draw: Callable[..., Tensor], like: Tensor) -> Noise | Tensor:
-        """What to give the functional core as ``noise``: the mode of train or eval, or the frozen draws."""
+        """Return the ``noise`` argument for the functional core: the mode for train() or eval(), or the frozen draws."""
         mode = self.mode()
         return self.frozen.draw(draw, like) if self.frozen is not None and mode == "sample" else mode
 
     def mode(self) -> Noise:
-        """What is asked for at this moment, in train() or in eval()."""
+        """Return the noise mode that applies now, in train() or in eval()."""
         return self.train_noise if self.training else self.eval_noise
 
     def operator_mode(self) -> Noise | None:
-        """The mode, if an operator can make that noise by itself: drawn afresh, or its mean. None if it is frozen or exact."""
+        """Return the mode if an operator can make the noise itself (fresh draws, or their mean), or None if it is frozen or exact."""
         mode = self.mode()
         return mode if mode == "expected" or (mode == "sample" and self.frozen is None) else None
 
     def expected(self) -> bool:
-        """Is its mean taken for the noise at this moment?"""
+        """Return whether the noise is currently replaced by its mean."""
         return self.mode() == "expected"
 
     def normal(self, like: Tensor) -> Noise | Tensor:
-        """Noise of the push."""
+        """Return the noise of the push."""
         return self.noise(normal_like, like)
 
     def uniform(self, like: Tensor) -> Noise | Tensor:
-        """Noise of the copy."""
+        """Return the noise of the copy."""
         return self.noise(uniform_like, like)
 
     def pass_through(self, out: Tensor) -> Tensor:
-        """Out itself, for the way past an inactive module.
+        """Return ``out`` itself, for the path that bypasses an inactive module.
 
-        Under torch.distributed its own parameters are tied to it with a gradient of zero, since
+        Under torch.distributed the module's own parameters are tied to ``out`` with a gradient of zero, since
         DistributedDataParallel waits for every parameter's gradient at every step.
         """
         if self.training and out.requires_grad and torch.distributed.is_initialized():
@@ -194,7 +194,7 @@ class Annealed(nn.Module):
         return out
 
     def reset_parameters(self) -> None:
-        """Draw what is learned anew, as torch's own modules do under this name. The level stays."""
+        """Draw the learned parameters anew, as in torch's own modules. The level stays unchanged."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Annealed:
         level = self._buffers["level"]
@@ -202,14 +202,14 @@ class Annealed(nn.Module):
         nowhere = on_meta(self)
         super()._apply(lambda each: _moved(each, fn) if each is level else fn(each), recurse)  # type: ignore[no-untyped-call]
         if nowhere and not on_meta(self):
-            self.reset_parameters()  # from the meta device come no values, and a plain checkpoint brings none for us
+            self.reset_parameters()  # the meta device holds no values, and neither does a plain checkpoint
         return self
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
         level = self.level
         if type(level) is Tensor and not level.is_meta:
-            _remember(level, level.item())  # here an accelerator may be waited for
+            _remember(level, level.item())  # waiting for an accelerator is fine here
 
     def extra_repr(self) -> str:
         known = type(self.level) is Tensor and not self.level.is_meta
@@ -217,14 +217,14 @@ class Annealed(nn.Module):
 
 
 def _moved(level: Tensor, fn: Callable[[Tensor], Tensor]) -> Tensor:
-    """The level where ``fn`` moves a module, with all its digits: in bfloat16 0.999 would be 1."""
+    """Return the level, moved to where ``fn`` moves a module, in full precision: in bfloat16 0.999 would become 1."""
     device = fn(torch.zeros((), device=level.device)).device
     if device == level.device:
-        new = fn(level)  # which may share its memory, convert it, or leave the new one empty
+        new = fn(level)  # may share memory, convert the level, or return an empty tensor
         return level if new is level or new.dtype != level.dtype or new.is_meta else new.copy_(level)
     dtype = torch.float32 if device.type == "mps" else torch.float64
     if level.is_meta:
-        return torch.ones((), device=device, dtype=dtype)  # the meta device knew no value: start mollified
+        return torch.ones((), device=device, dtype=dtype)  # the meta device held no value: start mollified
     value = level.item() if readable(level) else _recall(level)
     new = level.to(device=device, dtype=dtype)
     if value is not None and not new.is_meta:
@@ -233,24 +233,24 @@ def _moved(level: Tensor, fn: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def on_meta(module: nn.Module) -> bool:
-    """Is anything of it on the meta device, and so without a value?"""
+    """Return whether any part of the module is on the meta device, and so has no value."""
     return any(each.is_meta for each in (*module.parameters(), *module.buffers()))
 
 
 class AddedModule(nn.Module):
-    """What mollification adds to a module of somebody else's: loads from plain checkpoints as well as from its own."""
+    """A module that mollification adds to an existing one; it loads from plain checkpoints as well as from its own."""
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, *args: Any) -> None:
-        # A plain checkpoint knows nothing of us: what we hold stays as it is, and strict loading finds it.
+        # A plain checkpoint has no entries for this module: its values stay as they are, and strict loading finds them.
         if not any(key.startswith(prefix) for key in state_dict):
             if local_metadata.get("assign_to_params_buffers") and on_meta(self):
-                self.to_empty(device=torch.get_default_device())  # on the meta device nothing can stay as it is
+                self.to_empty(device=torch.get_default_device())  # on the meta device there is nothing to keep
             state_dict.update({prefix + key: value for key, value in self.state_dict().items()})
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
 
 def with_zero_gradients(out: Tensor, parameters: list[nn.Parameter]) -> Tensor:
-    """Out, of which the parameters have a gradient of zero."""
+    """Return ``out``, tied to the parameters so that they get a gradient of zero."""
     own = [parameter for parameter in parameters if parameter.requires_grad]
     if own and torch.is_grad_enabled():
         return cast(Tensor, _ZeroGradients.apply(out, *own))  # type: ignore[no-untyped-call]
@@ -258,7 +258,7 @@ def with_zero_gradients(out: Tensor, parameters: list[nn.Parameter]) -> Tensor:
 
 
 class _ZeroGradients(torch.autograd.Function):
-    """Passes a tensor through, and gives the other arguments a gradient of zero."""
+    """Pass a tensor through and give the other arguments a gradient of zero."""
 
     @staticmethod
     def forward(ctx: Any, out: Tensor, *own: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class FrozenNoise:
-    """Noise drawn once for each shape and then kept: the same function at every call, for curvature tools.
+    """Noise drawn once for each shape and then kept, so that every call computes the same function, as curvature tools need.
 
         >>> import torch
         >>> from mollifier.functional import normal_like
@@ -19,11 +19,11 @@ class FrozenNoise:
         >>> torch.equal(frozen.draw(normal_like, x), frozen.draw(normal_like, x))
         True
 
-    Normal and uniform draws, draws of different shapes and those of different parts are independent of one another.
+    Normal and uniform draws, draws of different shapes, and draws of different parts are independent of one another.
 
     Args:
-        seed: Of all noise of a model.
-        part: Which part of it this is.
+        seed: The seed of all noise in a model.
+        part: The number of the part of the model that this noise belongs to.
     """
 
     def __init__(self, seed: int, part: int = 0) -> None:
@@ -38,6 +38,6 @@ class FrozenNoise:
         return self.kept[key]
 
     def _seed_of(self, kind: str, shape: tuple[int, ...]) -> int:
-        # Hashed: two draws that start from one seed are made of the same random bits, and so depend on one another.
+        # Hashed, because two draws that start from the same seed use the same random bits and so depend on one another.
         text = repr((self.seed, self.part, kind, shape))
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")

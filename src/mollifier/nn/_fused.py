@@ -1,4 +1,4 @@
-"""Finds layers that one operator can run, where nobody would miss the calls of the modules: a unit with its copy, or a run of linear layers."""
+"""Find layers that one operator can run: a unit with its copy, or a run of linear layers, where skipping the module calls goes unnoticed."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Block(NamedTuple):
 
 
 def run(blocks: Sequence[Block], x: Tensor) -> Tensor:
-    """Blocks that follow one another; as many as possible in one pass where the kernels serve, else module by module."""
+    """Run consecutive blocks, as many as possible in one pass where the kernels support it, and the others module by module."""
     index, unheard = 0, not (transformed() or torch.distributed.is_initialized() or any_global_hook())
     while index < len(blocks):
         modules, noise, copy = blocks[index]
-        if unheard and _plain(noise, copy):  # without a detour
+        if unheard and _plain(noise, copy):  # call the plain forward directly
             for module in modules:
                 x = module(x) if own_hooks(module) else plain_class(module).forward(module, x)
             index += 1
@@ -36,7 +36,7 @@ def run(blocks: Sequence[Block], x: Tensor) -> Tensor:
         links = _chain(blocks, index, x)
         if links:
             x = ops.chain(x, links, expected=copy.expected())
-        else:  # the modules bring their copy along
+        else:  # the modules apply the copy themselves
             for module in modules:
                 x = module(x)
         index += max(1, len(links))
@@ -44,12 +44,12 @@ def run(blocks: Sequence[Block], x: Tensor) -> Tensor:
 
 
 def _plain(noise: NoisyActivation | None, copy: Copy) -> bool:
-    """Are both at level 0, where the host can see it at once?"""
+    """Return whether the host can see at once that both are at level 0 and the copy is not residual."""
     return not copy.residual and copy.at_zero() and (noise is None or noise.at_zero())
 
 
 def _chain(blocks: Sequence[Block], index: int, x: Tensor) -> list[ops.Link]:
-    """The blocks from this one on that are torch's own linear layers, of one type throughout, with nothing in between."""
+    """Return the run of blocks, starting at this one, that are torch's own linear layers, all of one dtype, with nothing in between."""
     links: list[ops.Link] = []
     first = plain_class(blocks[index].modules[0])
     if first is not nn.Linear or any_global_hook() or not x.dim() or not ops.chain_serves(x):
@@ -74,13 +74,13 @@ def _link(
     of_noise, of_copy = cast("tuple[Tensor, Tensor]", (noise._buffers["level"], copy._buffers["level"]))
     if not (on_cpu(of_noise) and on_cpu(of_copy)):
         return None
-    # at 0 torch's own operations run, bit for bit; an ablation may have set the two apart
+    # at level 0 torch's own operations run, bit for bit; an ablation may have set the two levels differently
     level = of_noise.item()
     if not level or level != of_copy.item() or not (noise.operator_mode() == copy.operator_mode() == mode):
         return None
     if own_hooks(modules[0]) or own_hooks(modules[1]) or own_hooks(noise) or own_hooks(copy):
         return None
-    # straight from the dictionaries: a look through nn.Module.__getattr__ takes longer than all else here
+    # read from the dictionaries, since nn.Module.__getattr__ would take longer than everything else here
     given, act = modules[0]._parameters, noise.activation
     weight, bias, a = given.get("weight"), given.get("bias"), noise._parameters["a"]
     if weight is None or a is None or not ops.knows(act) or weight.shape != (units := copy.out_units or width, width):
@@ -100,14 +100,14 @@ def _simple(tensor: Tensor, dtype: torch.dtype) -> bool:
 
 
 def plain_class(module: nn.Module) -> type[nn.Module]:
-    """The class that a module has, or had before mollify swapped it."""
+    """Return the class of a module, or the class it had before mollify replaced it."""
     return getattr(type(module), "_plain_class", type(module))
 
 
 def close(
     noise: NoisyActivation | None, copy: Copy, below: Tensor, x: Tensor, plain: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """The end of a block: the noisy activation of x, mixed with the copy of below, in one operator where nobody hooks the two."""
+    """Run the end of a block: the noisy activation of x, mixed with the copy of below, in one operator if neither has hooks."""
     if noise is None:
         return cast(Tensor, copy(below, plain(x)))
     noisy = noise.active

@@ -1,7 +1,7 @@
-"""Gradients of zero for what mollification added and level 0 does not use, so that no loop meets a missing one.
+"""Gradients of zero for the added parameters that level 0 does not use, so that no training loop meets a missing gradient.
 
-A node of the autograd graph for each layer would cost time at every step. One hook on one plain parameter of the model does the
-same after backward has reached it.
+A node of the autograd graph for each layer would cost time at every step. Instead, one hook on one plain parameter of the model
+fills in the gradients after backward has reached it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mollifier.nn._annealed import Annealed
 
 
 class _Zeros:
-    """A parameter and its gradient of zero: the same zeros at every step, since a projection's are large."""
+    """A parameter and its gradient of zero: one tensor reused at every step, since that of a projection is large."""
 
     __slots__ = ("parameter", "version", "zeros")
 
@@ -30,14 +30,14 @@ class _Zeros:
         self.version = -1
 
     def give(self) -> None:
-        """Let them be the gradient; zeros again, if somebody has written to them."""
+        """Make the zeros the gradient, after resetting them if they have been written to."""
         zeros = self.zeros
         if zeros is not None:
             if zeros._version != self.version:
                 self.version = zeros.zero_()._version
             try:
                 self.parameter.grad = zeros
-            except (RuntimeError, TypeError):  # the parameter has moved, or has another type now
+            except (RuntimeError, TypeError):  # the parameter has moved or changed its type
                 pass
             else:
                 return
@@ -45,7 +45,7 @@ class _Zeros:
         self.version = self.zeros._version
 
     def hide(self) -> bool:
-        """Take them away, unless somebody has written to them or put others in their place."""
+        """Remove the zeros from the parameter, unless they have been written to or replaced; return whether they were removed."""
         zeros, parameter = self.zeros, self.parameter
         if zeros is None or parameter.grad is not zeros or zeros._version != self.version:
             return False
@@ -54,7 +54,7 @@ class _Zeros:
 
 
 class _Keeper:
-    """The hook: when backward is over, parameters that it did not reach get a gradient of zero, if they have none."""
+    """The hook: after backward, it gives a gradient of zero to the parameters that backward did not reach and that have none."""
 
     def __init__(self, parts: dict[Annealed, list[nn.Parameter]]) -> None:
         self.parts = WeakKeyDictionary({part: [_Zeros(each) for each in own] for part, own in parts.items()})
@@ -62,7 +62,7 @@ class _Keeper:
         self.handle: RemovableHandle | None = None
 
     def __call__(self, anchor: Tensor) -> None:
-        # the engine runs this when all gradients are there (torch's own FSDP uses it so)
+        # the engine runs this once all gradients are complete (torch's own FSDP does the same)
         torch.autograd.Variable._execution_engine.queue_callback(self.fill)
 
     def fill(self) -> None:
@@ -78,7 +78,7 @@ class _Keeper:
 
 
 class _OutOfTheWay:
-    """Keeps the zeros from optimisers, which would spend time on what is not used: hooks around the steps of all of them."""
+    """Hooks around the steps of all optimisers that hide the zeros, so that no time is spent on unused parameters."""
 
     def __init__(self) -> None:
         self.handles: list[RemovableHandle] = []
@@ -93,7 +93,7 @@ class _OutOfTheWay:
                 own.give()
 
     def watch(self) -> None:
-        """Begin, if there is anything to keep away, and end, if there is nothing left."""
+        """Register the hooks if there is anything to hide, and remove them if nothing is left."""
         if _KEPT and not self.handles:
             self.handles = [
                 register_optimizer_step_pre_hook(self.before),
@@ -106,13 +106,13 @@ class _OutOfTheWay:
 
 _OPTIMIZERS = _OutOfTheWay()
 
-# which hook looks after a part; not kept in the modules, which are copied and saved
+# the hook in charge of each part; kept outside the modules, because those are copied and saved
 _KEPT: WeakKeyDictionary[Annealed, _Keeper] = WeakKeyDictionary()
 _KEEPERS: WeakSet[_Keeper] = WeakSet()
 
 
 def keep_gradients(model: nn.Module) -> None:
-    """See to it that the added parameters of a model have a gradient after every backward, also at level 0.
+    """Ensure that the added parameters of a model have a gradient after every backward, even at level 0.
 
     >>> import torch, mollifier
     >>> model = mollifier.mollify(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)), level=0)
@@ -122,13 +122,13 @@ def keep_gradients(model: nn.Module) -> None:
     """
     owner: dict[nn.Parameter, Annealed] = {}
     for part in model.modules():
-        if isinstance(part, Annealed):  # a part inside another comes later, and is the one that governs
+        if isinstance(part, Annealed):  # a nested part comes later and takes precedence
             owner.update(dict.fromkeys(part.parameters(), part))
     added: dict[Annealed, list[nn.Parameter]] = {}
     for parameter, part in owner.items():
         if part not in _KEPT:
             added.setdefault(part, []).append(parameter)
-    # the last one: whoever freezes parameters later freezes the first layers
+    # the last one is used below, since parameters frozen later are usually those of the first layers
     anchors = [p for p in model.parameters() if p.requires_grad and p.is_leaf and p not in owner and not is_lazy(p)]
     if not added or not anchors:
         return

@@ -1,4 +1,4 @@
-"""The copy of the layer below, unit by unit, with the rules for layers that change shape; and the block that it is put around."""
+"""The copy of the layer below, unit by unit, with the rules for layers that change shape, and the block that it wraps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mollifier.nn._annealed import Annealed
 from mollifier.nn.projection import FixedProjection
 
 Projection = Literal["auto", "learned", "fixed", "always"]
-# option: what a wider layer copies, and what a narrower one does
+# for each option: the rule for a wider layer, and the rule for a narrower one
 _RULES = {
     "auto": ("pad", "project"),
     "learned": ("pad", "project"),
@@ -28,7 +28,7 @@ _ADAPTIVE = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_a
 
 
 class Copy(Annealed):
-    """φ: each unit and example copies the unit below with probability p, else takes what the layer computed.
+    """φ: each unit and example copies the unit below with probability p, and otherwise takes what the layer computed.
 
         >>> import torch
         >>> from mollifier.nn import Copy
@@ -36,24 +36,24 @@ class Copy(Annealed):
         >>> copy(torch.ones(8, 40), torch.zeros(8, 100)).sum(1)[:2]         # level 1: the copy itself
         tensor([40., 40.])
 
-    Where the shapes differ: a smaller image is met by average pooling; then more units by zero-padding, fewer by a linear
-    projection. That is learned (a 1×1 convolution for images), or with ``projection="fixed"`` sums of units with fixed signs,
-    which has no parameters, costs next to nothing and leaves the objective at level 1 convex.
+    Where the shapes differ, the input is first average-pooled to a smaller image, then padded with zeros to more units or
+    projected linearly to fewer. The projection is learned (a 1×1 convolution for images). With ``projection="fixed"`` it sums
+    units with fixed signs, which needs no parameters, costs next to nothing and leaves the objective at level 1 convex.
 
     Args:
-        in_units: Units of the input of the layer; None if input and output have the same shape.
-        out_units: Units of its output.
-        unit_dim: Where the units are: -1 for `nn.Linear`, -3 for the channels of an `nn.Conv2d`.
-        projection: ``"learned"`` or ``"fixed"`` where there are fewer units above; ``"always"``: learned, also where there are more.
-            ``"auto"`` is ``"learned"``.
-        residual: Add the copied path to what the layer computed as well (the dashed line in the figure of the layer).
-            This part does not go away with the level.
-        seed: Of the fixed projection, see `FixedProjection`.
-        level: p, from 1 (mollified) to 0 (plain).
-        train_noise: In train(): ``"sample"``, ``"expected"`` or ``"exact"``.
-        eval_noise: In eval().
-        device: Of the projection.
-        dtype: Of the projection.
+        in_units: Number of units in the layer's input; None if input and output have the same shape.
+        out_units: Number of units in its output.
+        unit_dim: The dimension of the units: -1 for `nn.Linear`, -3 for the channels of an `nn.Conv2d`.
+        projection: ``"learned"`` or ``"fixed"``, for layers with fewer units above; ``"always"`` also learns one where there are more.
+            ``"auto"`` means ``"learned"``.
+        residual: Whether to also add the copied path to what the layer computed (the dashed line in the figure of the layer).
+            This part stays when the level falls to 0.
+        seed: The seed of the fixed projection, see `FixedProjection`.
+        level: The level p, from 1 (mollified) to 0 (plain).
+        train_noise: The noise mode in train(): ``"sample"``, ``"expected"`` or ``"exact"``.
+        eval_noise: The noise mode in eval().
+        device: The device of the projection.
+        dtype: The dtype of the projection.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Copy(Annealed):
         return ops.unit(above, self.unpadded(below, above), None, None, level=self.level, **settings)
 
     def unpadded(self, below: Tensor, above: Tensor) -> Tensor:
-        """What is copied, but for the zeros that an operator pads it with itself."""
+        """Return what is copied, without zero-padding where the operator can pad by itself."""
         if self.projection is None and below.dim() == above.dim():
             fixed, rest = below.dim() + self.unit_dim, above.dim() + self.unit_dim + 1
             if below.shape[:fixed] == above.shape[:fixed] and below.shape[rest:] == above.shape[rest:]:
@@ -118,7 +118,7 @@ class Copy(Annealed):
         return self.shortcut(below, above)
 
     def shortcut(self, below: Tensor, above: Tensor) -> Tensor:
-        """What is copied: below, pooled, padded or projected to the shape of above."""
+        """Return what is copied: below, pooled, padded or projected to the shape of above."""
         if self.unit_dim < -1:
             below = _pool(below, above, -self.unit_dim - 1)
         if self.projection is not None:
@@ -140,12 +140,12 @@ class Copy(Annealed):
 
 
 def _pool(below: Tensor, above: Tensor, spatial: int) -> Tensor:
-    """Average pooling to the spatial size of above; plain windows where they fit, adaptive ones where they do not."""
+    """Average-pool to the spatial size of above, with plain windows where they fit and adaptive ones elsewhere."""
     have, want = below.shape[-spatial:], above.shape[-spatial:]
     if have == want or below.dim() != above.dim():
         return below
     whole = all(h % w == 0 for h, w in zip(have, want, strict=True))
-    if whole and (spatial < 3 or below.dtype in (torch.float32, torch.float64)):  # torch pools no half precision in 3-d
+    if whole and (spatial < 3 or below.dtype in (torch.float32, torch.float64)):  # torch has no half-precision 3-d pool
         window = [h // w for h, w in zip(have, want, strict=True)]
         return _POOLS[spatial](below, window)
     return _ADAPTIVE[spatial](below, list(want))  # type: ignore[arg-type]
@@ -161,14 +161,14 @@ class MollifiedBlock(nn.Module):
         >>> layer(torch.randn(8, 40)).shape
         torch.Size([8, 100])
 
-    For a model that exists already, `mollifier.mollify` does the same without touching its structure. The levels of
-    the modules inside follow the block's own (`mollifier.levels` counts one for the whole).
+    For an existing model, `mollifier.mollify` does the same without changing its structure. The levels of the modules inside
+    follow the block's own level (`mollifier.levels` counts one for the whole block).
 
     Args:
-        block: Any module; further arguments are passed on, and of a tuple the first tensor is mixed.
-        in_units: Units of the input; None if the output has the same shape.
-        out_units: Units of the output.
-        **options: Of `Copy`: ``unit_dim``, ``projection``, ``residual``, ``seed``, ``level``, ``train_noise``, ``eval_noise``.
+        block: Any module. Further arguments of a call are passed on to it; if it returns a tuple, the first tensor is mixed.
+        in_units: Number of units in the input; None if the output has the same shape.
+        out_units: Number of units in the output.
+        **options: Options of `Copy`: ``unit_dim``, ``projection``, ``residual``, ``seed``, ``level``, ``train_noise``, ``eval_noise``.
     """
 
     def __init__(
@@ -193,12 +193,12 @@ def around(copy: Copy, block: Any, below: Tensor, args: tuple[Any, ...], kwargs:
 
 
 def version(tensor: Tensor) -> int | None:
-    """Count the changes in place that a tensor has seen; None where torch does not count them."""
+    """Return the number of in-place changes to a tensor, or None where torch does not count them."""
     return None if torch.compiler.is_compiling() or torch.is_inference(tensor) else tensor._version
 
 
 def check_unchanged(below: Tensor, before: int | None) -> None:
-    """Raise if a block changed its own input in place since its version was taken."""
+    """Raise an error if a block has changed its own input in place since the version was recorded."""
     if before is not None and below._version != before:
         raise RuntimeError(
             "the block changed its own input in place, so there is nothing left to copy. "
@@ -207,7 +207,7 @@ def check_unchanged(below: Tensor, before: int | None) -> None:
 
 
 def first_tensor(change: Any, out: Any) -> Any:
-    """``out`` with its first tensor changed, for blocks that return a tensor, a tuple or a list.
+    """Return ``out`` with its first tensor changed, for blocks that return a tensor, a tuple or a list.
 
     >>> first_tensor(torch.neg, (torch.ones(1), "cache"))
     (tensor([-1.]), 'cache')

@@ -14,7 +14,7 @@ from mollifier.nn._annealed import Annealed
 
 
 class NoisyActivation(Annealed):
-    """ψ of Algorithm 1: samples in train(), expected values in eval(), the plain activation at level 0.
+    """ψ of Algorithm 1: samples in train(), expected values in eval(), and the plain activation at level 0.
 
         >>> import torch
         >>> from mollifier.nn import NoisyActivation
@@ -23,17 +23,17 @@ class NoisyActivation(Annealed):
         torch.Size([8, 100])
 
     Args:
-        activation: A name of the table, a module such as ``nn.LeakyReLU(0.2)``, or an `Activation`.
-        units: How many units, and so how many a; 1 shares one a among all.
-        unit_dim: Where the units are: -1 for `nn.Linear`, -3 for the channels of an `nn.Conv2d`.
-        level: p, from 1 (mollified) to 0 (plain).
-        a: Bounds of the uniform distribution that the learned a are drawn from.
+        activation: A name from the table of activations, a module such as ``nn.LeakyReLU(0.2)``, or an `Activation`.
+        units: Number of units, each with an a of its own; 1 shares one a among all units.
+        unit_dim: The dimension of the units: -1 for `nn.Linear`, -3 for the channels of an `nn.Conv2d`.
+        level: The level p, from 1 (mollified) to 0 (plain).
+        a: Bounds of the uniform distribution that the initial values of the learned a are drawn from.
         c: Factor on the noise.
         push: ``"paper"`` or ``"odds"``, see `mollifier.functional.noisy_activation`.
-        train_noise: In train(): ``"sample"``, ``"expected"`` or ``"exact"``.
-        eval_noise: In eval().
-        device: Of a.
-        dtype: Of a.
+        train_noise: The noise mode in train(): ``"sample"``, ``"expected"`` or ``"exact"``.
+        eval_noise: The noise mode in eval().
+        device: The device of a.
+        dtype: The dtype of a.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class NoisyActivation(Annealed):
         self.level = self.level.to(self.a.device)
 
     def reset_parameters(self) -> None:
-        """Draw the a anew."""
+        """Draw a anew for each unit."""
         nn.init.uniform_(self.a, *self.a_bounds)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ class NoisyActivation(Annealed):
         return ops.unit(x, None, self.a, self.activation, level=self.level, **settings)
 
     def fits(self, x: Tensor) -> bool:
-        """Has x the units that there are a for?"""
+        """Return whether x has as many units as there are values of a; a single shared a fits any x."""
         return self.units == 1 or (x.dim() >= -self.unit_dim and x.shape[self.unit_dim] == self.units)
 
     def extra_repr(self) -> str:

@@ -1,4 +1,4 @@
-"""The fixed projection: how a layer that narrows copies the layer below without a parameter."""
+"""The fixed projection, with which a narrowing layer copies the layer below without any parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mollifier.functional import signed_sums
 
 
 class FixedProjection(nn.Module):
-    """Sums of every ``out_units``-th unit, with signs that a seed decides, scaled to keep the variance of a unit.
+    """Sums of every ``out_units``-th unit, with signs determined by a seed, scaled to keep the variance per unit.
 
         >>> import torch
         >>> from mollifier.nn import FixedProjection
@@ -24,19 +24,19 @@ class FixedProjection(nn.Module):
         >>> list(narrow.parameters()), list(narrow.state_dict())
         ([], [])
 
-    y_j = n_j^(-1/2) Σ_i s_{j + i m} h_{j + i m}: m units above, n_j units below that meet in unit j, and signs s. With random signs the
-    squared norm of y is in the mean that of h times m/n, whatever h is (a count sketch). The signs are a function of the widths
-    and the seed alone, so that the map is the same in every process and no checkpoint has to bring it. Seeds 2k and 2k + 1 differ
-    in the sign of every second unit of a sum: of two units below they take the sum and the difference, and lose nothing between them.
-    The two directions of a recurrent layer have such a pair.
+    y_j = n_j^(-1/2) Σ_i s_{j + i m} h_{j + i m}, with m units above, n_j units below that are summed into unit j, and signs s. With random
+    signs the expected squared norm of y is that of h times m/n for every h (a count sketch). The signs depend only on the widths
+    and the seed, so the map is the same in every process and need not be stored in a checkpoint. Seeds 2k and 2k + 1 differ in the
+    sign of every second unit of a sum: from two units below they form the sum and the difference, and together lose nothing.
+    The two directions of a recurrent layer use such a pair.
 
     Args:
-        in_units: Units below, more than above.
-        out_units: Units above.
-        unit_dim: Where the units are: -1 for features, -3 for the channels of an image.
-        seed: Of the signs.
-        device: Of the weights ±n_j^(-1/2).
-        dtype: Of the weights.
+        in_units: Number of units below, which exceeds the number above.
+        out_units: Number of units above.
+        unit_dim: The dimension of the units: -1 for features, -3 for the channels of an image.
+        seed: The seed of the signs.
+        device: The device of the weights ±n_j^(-1/2).
+        dtype: The dtype of the weights.
     """
 
     weight: Tensor
@@ -61,12 +61,12 @@ class FixedProjection(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Compute the weights, wherever they are; there is nothing to draw."""
+        """Compute the weights on their current device; nothing is drawn at random."""
         if not self.weight.is_meta:
             self.weight.copy_(torch.tensor(self.weights(), dtype=torch.float64, device="cpu"))
 
     def weights(self) -> list[float]:
-        """The signs, from a hash, each divided by the square root of the number of units in its sum."""
+        """Return the signs, taken from a hash, each divided by the square root of the number of units in its sum."""
         wide, units = self.in_units, self.out_units
         digest = hashlib.shake_256(f"{wide} {units} {self.seed // 2}".encode()).digest(wide // 8 + 1)
         found = []
@@ -87,13 +87,13 @@ class FixedProjection(nn.Module):
         before = self.weight
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if self.weight is not before and type(self.weight) is Tensor:
-            self.reset_parameters()  # whatever came of them: nothing (to_empty), or fewer digits
+            self.reset_parameters()  # they may now be empty (to_empty) or have lost digits
         return self
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, *args: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
         if local_metadata.get("assign_to_params_buffers") and self.weight.is_meta:
-            self.to_empty(device=torch.get_default_device())  # of what is assigned there is nothing for us
+            self.to_empty(device=torch.get_default_device())  # the checkpoint assigns nothing to this module
 
     def extra_repr(self) -> str:
         return f"{self.in_units} → {self.out_units}, unit_dim={self.unit_dim}, seed={self.seed}"

@@ -1,4 +1,4 @@
-"""Binary units: the step and the sign, which have no derivative, mollified into functions that have one."""
+"""Binary units: the step and the sign, mollified into functions that have a derivative."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TINY = 1e-12  # a kernel of width 0 would divide 0 by 0 at x = 0
 
 
 class _Binary(Annealed):
-    """What `Step` and `Sign` share: the low value (the high one is 1) and the kernel's width at level 1."""
+    """The base of `Step` and `Sign`, which holds the low value (the high one is 1) and the kernel's width at level 1."""
 
     low = -1.0
     default_width = 1.0
@@ -49,7 +49,7 @@ class _Binary(Annealed):
         )  # the level may be 0 without the host knowing it
 
     def mixed(self, x: Tensor) -> Tensor:
-        """The tangent with probability p, else the function of its noisy input; or the mean of the two."""
+        """Return the tangent with probability p and otherwise the function of its noisy input, or the mean of this mixture."""
         pi, xi = self.uniform(x), self.normal(x)
         if isinstance(pi, Tensor) or pi == "sample":
             pi = uniform_like(x) if isinstance(pi, str) else pi
@@ -58,30 +58,30 @@ class _Binary(Annealed):
         return copy_mix(self.tangent(x), self.smooth(x), level=self.level, noise="expected")
 
     def tangent(self, x: Tensor) -> Tensor:
-        """The line at level 1: the tangent that the smooth curve has there at 0."""
+        """Return the line at level 1, which is the tangent at 0 of the smooth curve of that level."""
         return self.slope * x + 0.5 * (1.0 + self.low)
 
     @property
     def slope(self) -> float:
-        """Of the tangent."""
+        """The slope of the tangent."""
         return float((1.0 - self.low) * _density(0.0, self.width))
 
     @property
     def sigma(self) -> Tensor:
-        """Standard deviation of the kernel at this level."""
+        """The standard deviation of the kernel at this level."""
         return (self.width * self.level**self.narrowing).clamp_min(TINY)
 
     def smooth(self, x: Tensor) -> Tensor:
-        """The hard function convolved with the kernel, E f(x - σ ξ) with ξ ~ N(0, 1), in closed form."""
+        """Return the hard function convolved with the kernel, E f(x - σ ξ) with ξ ~ N(0, 1), in closed form."""
         return self.low + (1.0 - self.low) * 0.5 * (1.0 + torch.erf(x / (self.sigma * math.sqrt(2.0))))
 
     def noisy(self, x: Tensor, xi: Tensor) -> Tensor:
-        """f(x - σ ξ), binary, with the derivative of its mean: for a sample there is none."""
+        """Return the binary f(x - σ ξ) with the derivative of its mean, since a sample itself has none."""
         mean = self.smooth(x)
         return _hard(x - self.sigma.to(x.dtype) * xi, self.low).detach() + (mean - mean.detach())
 
     def hard(self, x: Tensor) -> Tensor:
-        """The function itself, with the derivative that ``hard_gradient`` names."""
+        """Return the function itself, with the derivative that ``hard_gradient`` names."""
         if self.hard_gradient == "exact":
             return _hard(x, self.low)
         return cast(Tensor, _Hard.apply(x, self.low, self.width, self.hard_gradient))  # type: ignore[no-untyped-call]
@@ -102,20 +102,20 @@ class Step(_Binary):
         >>> unit(x)
         tensor([0., 1., 1.])
 
-    A step has no tangent to be pushed toward, and Algorithm 1 would leave it its jump. So it is mollified by a kernel first
-    (section 2 of the paper): with probability p a unit gives its tangent, else the step of its noisy input,
+    A step has no tangent to be pushed toward, and Algorithm 1 would not remove its jump. It is therefore mollified by a kernel
+    first (section 2 of the paper): with probability p a unit returns its tangent, otherwise the step of its noisy input,
     ``π u(x) + (1 - π) step(x - σ ξ)``. The mean, ``p u + (1 - p) Φ(x / σ)``, has a derivative at every level above 0; it is what eval()
     computes and what the samples pass gradients through. It is an `Annealed` module: `mollifier.set_level` and `Annealer` drive
-    it without any conversion, and at level 0 there is nothing to restore.
+    it without any conversion, and nothing has to be restored at level 0.
 
     Args:
-        level: p, from 1 (mollified) to 0 (hard).
-        width: σ at level 1. The default makes the slope of the tangent 1/4, the sigmoid's.
-        narrowing: σ = width · p ** narrowing. At 1 it falls in step with the level, at which gradients soon vanish or burst.
-        hard_gradient: Derivative at level 0. ``"weak"``: the weak derivative, a Dirac, seen through the kernel of the given width.
-            ``"straight_through"``: that of the tangent where it lies between low and high, else 0. ``"exact"``: 0.
-        train_noise: In train(): ``"sample"``, or ``"expected"`` (here the same as ``"exact"``).
-        eval_noise: In eval().
+        level: The level p, from 1 (mollified) to 0 (hard).
+        width: σ at level 1. The default makes the slope of the tangent 1/4, like that of the sigmoid.
+        narrowing: The exponent in σ = width · p ** narrowing. At 1, σ is proportional to the level, and gradients soon vanish or explode.
+        hard_gradient: The derivative at level 0. ``"weak"``: the weak derivative, a Dirac, smoothed by the kernel of the given width.
+            ``"straight_through"``: that of the tangent where it lies between low and high, and 0 elsewhere. ``"exact"``: 0.
+        train_noise: The noise mode in train(): ``"sample"``, or ``"expected"`` (here the same as ``"exact"``).
+        eval_noise: The noise mode in eval().
     """
 
     low = 0.0
@@ -123,7 +123,7 @@ class Step(_Binary):
 
 
 class Sign(_Binary):
-    """A unit that is -1 or 1: ``1 if x >= 0 else -1`` at level 0, the line ``x`` at level 1. Arguments as `Step`.
+    """A unit that is -1 or 1: ``1 if x >= 0 else -1`` at level 0, the line ``x`` at level 1. It takes the arguments of `Step`.
 
     >>> import torch
     >>> from mollifier.nn import Sign
@@ -146,7 +146,7 @@ def _density(x: Any, sigma: float) -> Any:
 
 
 class _Hard(torch.autograd.Function):
-    """The hard function with a derivative that it does not have."""
+    """The hard function with a surrogate derivative."""
 
     generate_vmap_rule = True
 

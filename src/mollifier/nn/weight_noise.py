@@ -10,7 +10,7 @@ from mollifier.nn._annealed import Annealed
 
 
 class WeightNoise(Annealed):
-    """W - p ξ with ξ ~ N(mean, std²), drawn at every use in train(); W itself in eval() and at level 0.
+    """W - p ξ with ξ ~ N(mean, std²), drawn at every use in train(); in eval() and at level 0 it is W itself.
 
         >>> import torch
         >>> from torch.nn.utils import parametrize
@@ -20,12 +20,12 @@ class WeightNoise(Annealed):
         >>> torch.equal(layer.weight, layer.weight)
         False
 
-    The level scales the noise, so `mollifier.set_level` and the `Annealer` drive it like everything else.
+    The level scales the noise, so `mollifier.set_level` and the `Annealer` drive it like any other mollified module.
 
     Args:
         std: Standard deviation of ξ at level 1.
-        mean: Its mean.
-        level: From 1 to 0.
+        mean: The mean of ξ.
+        level: The level, from 1 to 0.
     """
 
     def __init__(self, std: float, mean: float = 0.0, *, level: float = 1.0) -> None:
@@ -42,7 +42,7 @@ class WeightNoise(Annealed):
         return weight - (self.level * (self.mean + self.std * draws)).to(weight.dtype)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """Of W for ξ = 0: assigning to the weight sets W."""
+        """Return the weight unchanged (the inverse for ξ = 0), so that assigning to the weight sets W."""
         return weight
 
     def extra_repr(self) -> str:
@@ -73,7 +73,7 @@ def weight_noise(model: nn.Module, std: float, *, mean: float = 0.0, level: floa
 
 
 def remove_weight_noise(model: nn.Module) -> nn.Module:
-    """Take `WeightNoise` away again; the parameters are the ones from before."""
+    """Remove `WeightNoise` again and restore the original parameters."""
     for module in model.modules():
         if parametrize.is_parametrized(module, "weight"):
             chain = module.parametrizations["weight"]  # type: ignore[index]

@@ -4,8 +4,8 @@
     >>> mollifier.ops.info().backend in ("native", "reference")
     True
 
-Which of the two serves is asked here and nowhere else. The native kernels are compiled when the package is built, for plain x86-64, AVX2 and
-AVX-512; ``MOLLIFIER_KERNELS=off`` in the environment asks for the reference.
+Only this package decides which of the two is used. The native kernels are compiled when the package is built, for plain x86-64, AVX2 and
+AVX-512; setting ``MOLLIFIER_KERNELS=off`` in the environment selects the reference.
 """
 
 from mollifier.ops._chain import Link as Link, chain as chain, chain_serves as chain_serves

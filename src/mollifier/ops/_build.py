@@ -1,6 +1,6 @@
-"""Compiles the native operators: when a wheel is made, or an editable install. Needs a C++ compiler, and neither torch nor anything else.
+"""Compile the native operators when a wheel or an editable install is made. This needs a C++ compiler and nothing else, not even torch.
 
-``python src/mollifier/ops/_build.py`` builds them in place, ``--out FOLDER`` elsewhere; ``CXX`` names another compiler.
+``python src/mollifier/ops/_build.py`` builds them in place, and ``--out FOLDER`` builds them elsewhere; ``CXX`` selects another compiler.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ FLAGS = (
     *("-O3", "-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden"),
     *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
 )
-# What torch.backends.cpu.get_cpu_capability() may say, best first, with the instructions that it promises.
+# The values that torch.backends.cpu.get_cpu_capability() may return, best first, with the instructions that each one guarantees.
 AVX2 = ("-mavx2", "-mfma", "-mf16c", "-mbmi", "-mbmi2", "-mlzcnt", "-mpopcnt")
 AVX512 = (*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
 VARIANTS: dict[str, tuple[str, ...]] = {"avx512": AVX512, "avx2": AVX2, "default": ()}
 
 
 class NoCompilerError(RuntimeError):
-    """The operators cannot be compiled here, and why."""
+    """Raised when the operators cannot be compiled here; the message gives the reason."""
 
 
 def compiler() -> list[str]:
-    """The C++ compiler: $CXX, or the first one found.
+    """Return the command of the C++ compiler: $CXX, or the first compiler found.
 
     Raises:
         NoCompilerError: If there is none.
@@ -48,7 +48,7 @@ def compiler() -> list[str]:
 
 
 def digest() -> str:
-    """Of the sources: a library that was made of others must not be loaded."""
+    """Return a digest of the sources; a library that was built from other sources must not be loaded."""
     sums = hashlib.sha256()
     for file in sorted(SOURCES.iterdir()):
         sums.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
@@ -56,19 +56,19 @@ def digest() -> str:
 
 
 def variants() -> dict[str, tuple[str, ...]]:
-    """The builds that this machine's kind needs: three for x86, one for all others."""
+    """Return the builds needed for this machine's architecture: three for x86-64, one for any other."""
     if platform.machine().lower() in ("x86_64", "amd64"):
         return VARIANTS
     return {"default": ()}
 
 
 def build(out: Path = BUILT) -> list[Path]:
-    """Compile every variant into a folder, unless the same compiler has made them there of the same sources.
+    """Compile every variant into a folder, unless the same compiler has already built them there from the same sources.
 
-    They replace what is in the folder only when all are made.
+    The new files replace those in the folder only after all variants have been compiled.
 
     Raises:
-        NoCompilerError: If there is no compiler, or it fails.
+        NoCompilerError: If there is no compiler, or if it fails.
     """
     command, wanted, record = compiler(), variants(), out / "made-of.txt"
     made_of = " ".join([digest(), *command, *FLAGS, str(wanted)])
@@ -90,7 +90,7 @@ def _compile(command: list[str], flags: tuple[str, ...], target: Path) -> None:
     sources = [str(file) for file in sorted(SOURCES.glob("*.cpp"))]
     made_of = f'-DMOLLIFIER_SOURCES="{digest()}"'
     said = ""
-    for extra in (("-fopenmp",), ()):  # not every compiler has OpenMP
+    for extra in (("-fopenmp",), ()):  # not every compiler supports OpenMP
         line = [*command, *FLAGS, *flags, *extra, made_of, "-o", str(target), *sources, "-ldl"]
         try:
             done = subprocess.run(line, capture_output=True, text=True, check=False)
@@ -103,7 +103,7 @@ def _compile(command: list[str], flags: tuple[str, ...], target: Path) -> None:
 
 
 def main() -> None:
-    """Build them, and say so."""
+    """Build the operators and print the path of each library."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=BUILT)
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""A run of linear layers with their units in one node; while p is high, only the units that are not copied are computed."""
+"""Run several linear layers with their units in one autograd node; while p is high, compute only the units that are not copied."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from mollifier.ops import _library, _operator
 from mollifier.ops._operator import below_autograd, define, draw_seeds, knows, native, numbers
 from mollifier.ops._unit import reference, unit
 
-# Bytes that are asked for at once. Beyond 32 MiB glibc asks the system anew at every step, which costs more than the step's arithmetic.
+# Bytes that are allocated at once. Above 32 MiB, glibc requests new memory from the system at every step, which costs more than the step's
+# arithmetic.
 LOT = 30 << 20
-SETTINGS = 8  # numbers for each link, see `Link.settings`
-NONE = torch.empty(0)  # in the place of a bias, or of signs, that a link does not have
+SETTINGS = 8  # numbers per link, see `Link.settings`
+NONE = torch.empty(0)  # stands for a bias or for signs that a link does not have
 
-# Returns the output, and what the backward pass needs. levels: of each link the noise's and the copy's.
+# Returns the output and what the backward pass needs. levels: for each link, the level of the noise and that of the copy.
 _forward = define(
     "chain(Tensor x, Tensor[] weights, Tensor[] biases, Tensor[] a, Tensor[] levels, Tensor[] signs, Tensor seeds, float[] settings, bool expected, "
     "bool keep) -> (Tensor, Tensor)"
 )
-# by: is the gradient wanted, of x, of each weight, of each bias and of each a? Only these are returned, in this order.
+# by: whether the gradient is wanted, for x, for each weight, for each bias and for each a. Only the wanted ones are returned, in this order.
 _backward = define(
     "chain_backward(Tensor grad, Tensor x, Tensor kept, Tensor[] weights, Tensor[] a, Tensor[] signs, float[] settings, bool expected, "
     "int[] by) -> Tensor[]"
@@ -35,19 +36,19 @@ Two = tuple[Tensor, Tensor]
 
 
 class Link(NamedTuple):
-    """A linear layer whose own input is copied, padded with zeros: out_features >= in_features, unless there are signs.
+    """Describe a linear layer whose own input is copied, padded with zeros: out_features >= in_features, unless there are signs.
 
     Attributes:
-        weight: (out, in).
-        bias: (out,), or None.
-        a: (out,) or (1,).
+        weight: The weight, (out, in).
+        bias: The bias, (out,), or None.
+        a: The learned scale of the saturation, (out,) or (1,).
         act: The activation.
         level: p of the noise.
         copy_level: p of the copy.
         c: Factor on the noise.
         push: ``"paper"`` or ``"odds"``.
-        residual: Add below to what is not copied.
-        signs: (in,): the layer narrows, and the copy is made of sums with these weights, see `mollifier.functional.signed_sums`.
+        residual: Whether the input is added to the units that are not copied.
+        signs: For a layer that narrows, the weights (in,) of the sums that are copied, see `mollifier.functional.signed_sums`.
     """
 
     weight: Tensor
@@ -62,15 +63,15 @@ class Link(NamedTuple):
     signs: Tensor | None = None
 
     def settings(self) -> list[float]:
-        """What is not a tensor, as the operator wants it."""
+        """Return the settings that are not tensors, in the form that the operator expects."""
         return [*numbers(self.act), self.c, self.push == "odds", self.residual]
 
 
 def chain_serves(x: Tensor) -> bool:
-    """Is there one call for a whole run of layers, of tensors such as this?"""
+    """Return whether one call can process a whole run of layers for tensors such as this one."""
     return (
         x.dtype in (torch.float32, torch.float64)
-        and not torch.compiler.is_compiling()  # its compiler makes more of the linear layers than we do
+        and not torch.compiler.is_compiling()  # torch.compile optimises the linear layers better than we do
         and not torch.is_autocast_enabled("cpu")
         and native(x)
         and bool(cast(Any, _library.LIBRARY).mollifier_has_product())
@@ -78,7 +79,7 @@ def chain_serves(x: Tensor) -> bool:
 
 
 def chain(x: Tensor, links: Sequence[Link], *, expected: bool = False) -> Tensor:
-    """φ of φ of … φ(x), the first link first; sampled noise or expected values.
+    """Apply the links to x one after the other, the first link first, with sampled noise or with expected values.
 
     >>> import torch
     >>> from mollifier.activations import activation
@@ -100,7 +101,7 @@ def chain(x: Tensor, links: Sequence[Link], *, expected: bool = False) -> Tensor
 def _by_layer(
     x: Tensor, links: Sequence[Link], noises: Sequence[tuple[Any, Any]], run: Callable[..., Tensor]
 ) -> Tensor:
-    """One layer at a time, its unit by the operator or by the reference."""
+    """Compute one layer at a time, with `run` (the operator or the reference) for its unit."""
     for (weight, bias, a, act, level, copy_level, c, push, residual, signs), (normal, uniform) in zip(
         links, noises, strict=True
     ):
@@ -112,7 +113,7 @@ def _by_layer(
 
 
 def _arguments(links: Sequence[Link], expected: bool) -> Any:
-    """Of the operator, but for x."""
+    """Return the arguments of the operator, except x."""
     return (
         [link.weight for link in links],
         [NONE if link.bias is None else link.bias for link in links],
@@ -127,7 +128,7 @@ def _arguments(links: Sequence[Link], expected: bool) -> Any:
 
 
 def _lots(links: Sequence[Link], column: int) -> Iterator[list[Link]]:
-    """The links in lots that keep no more than `LOT` bytes; a unit of one link keeps three columns."""
+    """Yield the links in groups that keep no more than `LOT` bytes each; each unit of a link keeps three columns."""
     some: list[Link] = []
     size = 0
     for link in links:
@@ -143,7 +144,7 @@ def _lots(links: Sequence[Link], column: int) -> Iterator[list[Link]]:
 class _Chain(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, levels: Any, signs: Any, seeds: Tensor, settings: Any, expected: bool, *tensors: Tensor) -> Two:  # fmt: skip
-        """``tensors`` are the weights, the biases and the a."""
+        """Run the operator and save what the backward pass needs; ``tensors`` are all weights, all biases and all a."""
         ctx.set_materialize_grads(False)
         count = len(signs)
         weights, biases, a = tensors[:count], tensors[count : 2 * count], tensors[2 * count :]
@@ -168,7 +169,7 @@ class _Chain(torch.autograd.Function):
         return tuple(next(found) if need else None for need in needed)
 
 
-# without what Function.apply does for functorch: the operator has a rule for vmap
+# This skips what Function.apply does for functorch, because the operator has its own rule for vmap.
 _apply: Callable[..., Two] = super(torch.autograd.Function, _Chain).apply
 
 
@@ -184,9 +185,9 @@ def _autograd(
 
 
 def _again(ctx: Any, grad: Tensor, x: Tensor, kept: Tensor, tensors: list[Tensor]) -> tuple[Tensor | None, ...]:
-    """The gradients as functions that can be differentiated again: by the reference, with the same noise."""
+    """Compute the gradients with the reference and the same noise, so that they can be differentiated again."""
     count = len(tensors) // 3
-    # kind, level, level of the copy and seed of each link, as they were
+    # for each link its kind, level, copy level and seed, as they were in the forward pass
     head = kept.flatten()[: count * 32 // kept.element_size()].view(torch.int64).view(count, 4)
     levels = list(head[:, 1:3].contiguous().view(torch.float64).flatten().unbind())
     signs, settings, expected = ctx.rest
@@ -201,7 +202,7 @@ def _composite(
     x: Tensor, weights: list[Tensor], biases: list[Tensor], a: list[Tensor], levels: list[Tensor], signs: list[Tensor], seeds: Tensor, settings: list[float],
     expected: bool, keep: bool
 ) -> Two:  # fmt: skip
-    """The operator where there is no kernel: the reference, with the kernels' noise, differentiated by torch."""
+    """Compute the operator where there is no kernel: by the reference, with the kernels' noise, differentiated by torch."""
     links, noises = [], []
     for k, (weight, bias, sign) in enumerate(zip(weights, biases, signs, strict=True)):
         *act, c, odds, residual = settings[SETTINGS * k : SETTINGS * (k + 1)]

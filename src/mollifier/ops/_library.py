@@ -1,4 +1,4 @@
-"""The compiled library: which build of it serves this machine, whether it does, and what to say of it."""
+"""Load the compiled library: choose the build for this machine, and report whether it can be used."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import torch
 
 from mollifier.ops import _build
 
-# The builds that a machine can run, best first, by what torch says of it.
+# The builds that a machine can run, best first, for each CPU capability that torch reports.
 CHOICES = {"AVX512": ("avx512", "avx2", "default"), "AVX2": ("avx2", "default")}
 
 
 @dataclass(frozen=True)
 class Info:
-    """Which backend serves what, and why.
+    """Describe which backend is used for what, and why.
 
     Attributes:
         backend: ``"native"`` or ``"reference"``.
-        why: The reason.
-        serves: What each of them serves, a line each.
+        why: The reason for this choice.
+        serves: What each backend is used for, one line per case.
     """
 
     backend: str
@@ -35,7 +35,7 @@ class Info:
 
 
 class _NotServed(RuntimeError):
-    """The library cannot be used here, and why."""
+    """Raised when the library cannot be used here; the message gives the reason."""
 
 
 def _asked_off() -> str:
@@ -44,7 +44,7 @@ def _asked_off() -> str:
 
 
 def _path() -> Path:
-    """The library for this machine; ``MOLLIFIER_LIBRARY`` names another one, e.g. one made with a sanitizer."""
+    """Return the path of the library for this machine; ``MOLLIFIER_LIBRARY`` selects another, e.g. one built with a sanitizer."""
     if named := os.environ.get("MOLLIFIER_LIBRARY"):
         return Path(named)
     for choice in CHOICES.get(torch.backends.cpu.get_cpu_capability(), ("default",)):
@@ -73,8 +73,8 @@ def _load() -> ctypes.CDLL:
     raise _NotServed(f"this torch, {torch.__version__}, cannot take its compiled library: {problem}")
 
 
-LIBRARY: ctypes.CDLL | None = None  # what is loaded
-_SILENT = bool(_asked_off())  # is there nothing to warn of, or no more?
+LIBRARY: ctypes.CDLL | None = None  # the loaded library
+_SILENT = bool(_asked_off())  # true if there is nothing to warn about, or if the warning was already given
 _WHY = f"MOLLIFIER_KERNELS={_asked_off()}"
 if not _asked_off():
     try:
@@ -85,7 +85,7 @@ if not _asked_off():
 
 
 def warn() -> None:
-    """Say once that the reference serves, and why, unless it was asked for."""
+    """Warn once that the reference is used, and say why, unless the user asked for it."""
     global _SILENT
     if not _SILENT:
         _SILENT = True
@@ -93,7 +93,7 @@ def warn() -> None:
 
 
 def info() -> Info:
-    """Which backend serves what on this machine, and why.
+    """Return which backend is used for what on this machine, and why.
 
     >>> import mollifier
     >>> mollifier.ops.info().backend in ("native", "reference")

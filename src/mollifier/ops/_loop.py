@@ -1,4 +1,4 @@
-"""Recurrent layers as a loop over their steps, readable first: the reference for the operator, and what serves where that does not."""
+"""Compute recurrent layers in a readable loop over their steps: the reference for the operator, used wherever the operator cannot be."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from mollifier.functional import Gate, Noise, Push, normal_like, uniform_like
 
 State = tuple[Tensor, ...]
 Weights = Sequence[Tensor | None]  # w_ih, w_hh, b_ih, b_hh, w_hr
-# Noisy activations and gates of each kind of cell.
+# The number of noisy activations and of gates in each kind of cell.
 PARTS = {"LSTM": (2, 3), "GRU": (1, 2), "RNN": (1, 0)}
 TANH = activation("tanh")
 
 
 @dataclass
 class Layer:
-    """A layer, beside its tensors.
+    """Hold all settings of a layer except its tensors.
 
     Attributes:
         kind: ``"LSTM"``, ``"GRU"`` or ``"RNN"``.
-        sizes: Rows of each step; never more than in the step before.
-        gate: Of the plain cell.
-        activation: Of the plain cell; None for tanh.
-        reverse: Is the first direction the one that reads backward?
-        gates: Hold the gates?
-        unbiased: Mix the gates with their targets instead of pushing them?
+        sizes: The number of rows in each step; never more than in the step before.
+        gate: The gate function of the plain cell.
+        activation: The activation of the plain cell; None for tanh.
+        reverse: Whether the first direction is the one that reads backward.
+        gates: Whether the gates are held at their targets.
+        unbiased: Whether the gates are mixed with their targets instead of being pushed towards them.
         c: Factor on the noise of the activations.
         push: ``"paper"`` or ``"odds"``.
-        fixed_time: Is t of the gates' 1/t the same for all rows? Else it is the row's place in its own sequence, and what went before.
-        time_cap: t never exceeds it; None for no cap.
+        fixed_time: Whether t in the gates' 1/t is the same for all rows. Otherwise it is the row's position in its own sequence, plus the number
+            of steps before that sequence.
+        time_cap: The largest value that t takes; None for no cap.
     """
 
     kind: str
@@ -53,14 +54,14 @@ class Layer:
 
 @dataclass
 class Step:
-    """Gates and activations of a cell at one step.
+    """Compute the gates and activations of a cell at one step.
 
     Attributes:
-        layer: What they are.
+        layer: The settings of the layer.
         level: p; None for a plain cell.
-        a: (activations, hidden), if the activations are noisy.
-        inverse_t: 1 / t, a row each.
-        gate_noise, act_noise: Modes, or the draws of these rows, (rows, parts, hidden).
+        a: The learned scales, (activations, hidden), if the activations are noisy.
+        inverse_t: 1 / t for each row.
+        gate_noise, act_noise: Modes, or the draws for these rows, (rows, parts, hidden).
     """
 
     layer: Layer
@@ -71,7 +72,7 @@ class Step:
     act_noise: Noise | Tensor = "sample"
 
     def gate(self, x: Tensor, number: int, target: str) -> Tensor:
-        """Target: ``"one"``, ``"inverse"`` (1/t) or ``"rest"`` (1 - 1/t)."""
+        """Return a gate whose target is ``"one"``, ``"inverse"`` (1/t) or ``"rest"`` (1 - 1/t)."""
         layer, inverse = self.layer, self.inverse_t
         if not layer.gates or self.level is None or inverse is None:
             return torch.sigmoid(x) if layer.gate == "sigmoid" else hard_sigmoid(x)
@@ -89,12 +90,12 @@ class Step:
 
 
 def _part(noise: Noise | Tensor, number: int, dtype: torch.dtype | None) -> Noise | Tensor:
-    """Under autocast normal draws take the dtype that they meet, or the output would take theirs."""
+    """Return one part of the noise; draws are converted to the given dtype, because under autocast the output would otherwise take theirs."""
     return noise[:, number].to(dtype) if isinstance(noise, Tensor) else noise
 
 
 def lstm_step(x: Tensor, state: State, weights: Weights, step: Step) -> State:
-    """One step; x is W_ih x + b_ih. At level 1: c = (1 - 1/t) c + (1/t) (W x + U h + b), h = c."""
+    """Compute one step; x is W_ih x + b_ih. At level 1: c = (1 - 1/t) c + (1/t) (W x + U h + b), h = c."""
     h, c = state
     _, w_hh, _, b_hh, w_hr = weights
     assert w_hh is not None
@@ -105,7 +106,7 @@ def lstm_step(x: Tensor, state: State, weights: Weights, step: Step) -> State:
 
 
 def gru_step(x: Tensor, state: State, weights: Weights, step: Step) -> State:
-    """One step, in torch's convention h = (1 - z) n + z h, so that z is held at 1 - 1/t."""
+    """Compute one step, in torch's convention h = (1 - z) n + z h, so that z is held at 1 - 1/t."""
     (h,) = state
     _, w_hh, _, b_hh, _ = weights
     assert w_hh is not None
@@ -118,7 +119,7 @@ def gru_step(x: Tensor, state: State, weights: Weights, step: Step) -> State:
 
 
 def rnn_step(x: Tensor, state: State, weights: Weights, step: Step) -> State:
-    """One step of the Elman cell."""
+    """Compute one step of the Elman cell."""
     (h,) = state
     _, w_hh, _, b_hh, _ = weights
     assert w_hh is not None
@@ -143,7 +144,7 @@ def loop(
     gate_noise: Noise | Tensor,
     act_noise: Noise | Tensor,
 ) -> list[State]:
-    """Of each direction the output rows and the final states; arguments as `mollifier.ops.recurrent`."""
+    """Return the output rows and the final states of each direction; the arguments are those of `mollifier.ops.recurrent`."""
     if level is not None:
         activations, gates = PARTS[layer.kind]
         rooms = gates if layer.gates else 0, activations if a is not None else 0
@@ -173,7 +174,7 @@ def _drawn(
     gate_noise: Noise | Tensor,
     act_noise: Noise | Tensor,
 ) -> tuple[Noise | Tensor, Noise | Tensor]:
-    """Samples of all rows at once, (rows, directions, parts, hidden)."""
+    """Draw the samples for all rows at once, (rows, directions, parts, hidden); other noise is returned as it is."""
     hidden = states[0][-1].shape[1]
 
     def like(count: int) -> Tensor:
@@ -187,7 +188,7 @@ def _drawn(
 
 
 def one_direction(x: Tensor, state: State, weights: Weights, layer: Layer, reverse: bool, steps: list[Step]) -> State:
-    """The loop over the steps: output rows and final states."""
+    """Loop over the steps of one direction and return the output rows and the final states."""
     sizes = layer.sizes
     w_ih, _, b_ih, _, _ = weights
     assert w_ih is not None
@@ -198,9 +199,9 @@ def one_direction(x: Tensor, state: State, weights: Weights, layer: Layer, rever
     state = tuple(part[: sizes[-1] if reverse else sizes[0]] for part in initial)
     for t in reversed(order) if reverse else order:
         have, want = len(state[0]), sizes[t]
-        if want > have:  # going back, shorter sequences begin
+        if want > have:  # reading backward, shorter sequences begin here
             state = tuple(torch.cat([part, start[have:want]]) for part, start in zip(state, initial, strict=True))
-        elif want < have:  # going on, shorter sequences have ended
+        elif want < have:  # reading forward, shorter sequences have ended
             done.append(tuple(part[want:] for part in state))
             state = tuple(part[:want] for part in state)
         state = STEPS[layer.kind](xs[t], state, weights, steps[t])
@@ -210,18 +211,18 @@ def one_direction(x: Tensor, state: State, weights: Weights, layer: Layer, rever
 
 
 def inverse_time(layer: Layer, reverse: bool, device: torch.device, time: Tensor | None) -> Tensor:
-    """1 / t for every row, in double precision where there is one: half has few numbers that large."""
+    """Return 1 / t for every row, in double precision where the device has it; half precision cannot represent large t well."""
     t = positions(layer.sizes, reverse, device)
     if layer.fixed_time and time is not None:
         t = time.clamp_min(1).expand_as(t)
     elif time is not None and not reverse:
-        t = t + time  # a stream is read forward: going back, every window starts at its end
+        t = t + time  # only forward reading continues a stream; backward, each window starts at its own end
     t = t if layer.time_cap is None else t.clamp_max(layer.time_cap)
     return (1.0 / t.to(torch.float32 if device.type == "mps" else torch.float64))[:, None]
 
 
 def positions(sizes: list[int], reverse: bool, device: torch.device) -> Tensor:
-    """The step that each row is, from 1 within its own sequence, in the direction of reading."""
+    """Return the step number of each row, counted from 1 within its own sequence in the direction of reading."""
     count = len(sizes)
     if sizes[-1] == sizes[0]:
         order = torch.arange(count, device=device)

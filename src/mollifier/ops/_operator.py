@@ -1,4 +1,4 @@
-"""What the operators share: how they are told to torch, when the library serves, activations as numbers, and the noise."""
+"""Provide what the operators share: their registration with torch, the test for the native library, activations as numbers, and the noise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mollifier.activations import Activation, activation
 from mollifier.ops import _library
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
-KINDS = (Tensor, nn.Parameter)  # a tensor of somebody's own class goes by the reference
+KINDS = (Tensor, nn.Parameter)  # tensors of any other class are processed by the reference
 OPERATORS = torch.ops.mollifier
 below_autograd = torch._C._AutoDispatchBelowAutograd
 _DEFINED: Any = torch.library.Library("mollifier", "DEF")  # type: ignore[no-untyped-call]
@@ -22,7 +22,7 @@ _functorch, _tracing = torch._C._are_functorch_transforms_active, torch._C._get_
 
 
 def define(schema: str) -> Any:
-    """Define an operator, and return it."""
+    """Define an operator and return it."""
     _DEFINED.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     return getattr(OPERATORS, schema.partition("(")[0]).default
 
@@ -34,14 +34,14 @@ def register(
     autograd: Callable[..., Any] | None = None,
     reference: Callable[..., Any] | None = None,
 ) -> None:
-    """Tell torch the rest about an operator.
+    """Tell torch everything about an operator beyond its schema.
 
     Args:
-        name: Of the operator.
-        fake: Says what it returns, of tensors that have no values.
-        autograd: Answers calls that may want a derivative. Such an operator gets a rule for vmap, too.
-        reference: The operator in torch's own operations, which torch differentiates: for the devices that torch may have beside the CPU,
-            and for the CPU where there is no compiled library.
+        name: The name of the operator.
+        fake: A function that returns results of the right shapes for tensors that have no values.
+        autograd: A function that handles calls that may need a derivative. An operator with one also gets a rule for vmap.
+        reference: The operator written in torch's own operations, which torch differentiates. It is used on every device other than the CPU,
+            and on the CPU if there is no compiled library.
     """
     torch.library.register_fake(f"mollifier::{name}", fake, lib=_DEFINED)
     if autograd is not None:
@@ -54,7 +54,7 @@ def register(
 
 
 def _by_loop(operator: Any) -> Callable[..., Any]:
-    """A rule for vmap: one call for each of the batch, with its own level, seed and all else."""
+    """Return a rule for vmap that calls the operator once for each element of the batch, with its own level, seed and other arguments."""
 
     def rule(info: Any, in_dims: tuple[Any, ...], *given: Any) -> tuple[Any, Any]:
         def part(each: Any, dim: Any, number: int) -> Any:
@@ -78,10 +78,10 @@ def _loaded() -> bool:
 
 
 def native(x: Tensor) -> bool:
-    """Does the library take this tensor, here and now? Else the reference does.
+    """Return whether the native library can process this tensor at this moment; otherwise the reference is used.
 
-    Not of other devices and types, under the transforms of torch.func, forward-mode derivatives and torch.jit; and not under torch.export,
-    whose programs must run without us. Under torch.compile an operator is one node of the graph.
+    It cannot process tensors of other devices or types, nor run under the transforms of torch.func, forward-mode derivatives or torch.jit,
+    nor under torch.export, whose programs must run without this package. Under torch.compile, an operator is one node of the graph.
     """
     if torch.compiler.is_compiling():
         return not torch.compiler.is_exporting() and x.device.type == "cpu" and x.dtype in DTYPES and bool(_loaded())
@@ -99,7 +99,7 @@ def native(x: Tensor) -> bool:
 
 
 def gradients_again(ctx: Any, outs: Sequence[Tensor], grads: Sequence[Tensor], inputs: Sequence[Any]) -> Any:
-    """The gradients of what the reference has computed, as functions that can be differentiated again; None where none is wanted."""
+    """Return the gradients of what the reference computed so that they can be differentiated again; None where none is wanted."""
     wanted = [each for each, need in zip(inputs, ctx.needs_input_grad, strict=True) if need]
     found = iter(torch.autograd.grad(outs, wanted, grads, create_graph=True, allow_unused=True))
     return tuple(next(found) if need else None for need in ctx.needs_input_grad)
@@ -113,7 +113,7 @@ def refuse_second() -> None:
     )
 
 
-# The activations that the operators know, in the order of `enum Act` in activations.h, with the options that each takes.
+# The activations that the operators know, in the order of `enum Act` in activations.h, with the options that each one takes.
 OPTIONS: dict[str, dict[str, float]] = {
     "sigmoid": {},
     "hard_sigmoid": {},
@@ -134,16 +134,16 @@ OPTIONS: dict[str, dict[str, float]] = {
 NAMES = list(OPTIONS)
 BUILT_IN = set(OPTIONS) - {"gelu_tanh"}
 RELU, RELU_OUTPUT = NAMES.index("relu"), len(NAMES)
-_KEY = "_numbers"  # they are kept in the activation, which never changes
+_KEY = "_numbers"  # the numbers are stored in the activation, which never changes
 
 
 def knows(act: Activation) -> bool:
-    """Is it one of the table's own? Anybody else's function may have the same name."""
+    """Return whether this is one of the table's own activations; a user's function may have the same name."""
     return act.listed and act.name in BUILT_IN
 
 
 def numbers(act: Activation | None) -> list[float]:
-    """Kind, slope, offset and two options; nothing for no activation.
+    """Return the kind, slope, offset and two options of an activation; an empty list for None.
 
     >>> from mollifier.activations import activation
     >>> numbers(activation("leaky_relu", negative_slope=0.2))
@@ -161,7 +161,7 @@ def numbers(act: Activation | None) -> list[float]:
 
 
 def of_numbers(given: list[float]) -> Activation | None:
-    """The activation again.
+    """Return the activation that these numbers describe: the inverse of `numbers`.
 
     >>> from mollifier.activations import activation
     >>> str(of_numbers(numbers(activation("leaky_relu", negative_slope=0.2))))
@@ -175,16 +175,16 @@ def of_numbers(given: list[float]) -> Activation | None:
     return activation(name, **dict(zip(OPTIONS[name], given[3:], strict=False)))
 
 
-NO_SEED = torch.empty(0, dtype=torch.int64, device="cpu")  # for expected values
+NO_SEED = torch.empty(0, dtype=torch.int64, device="cpu")  # used for expected values
 
 
 def draw_seeds(count: int) -> Tensor:
-    """So many seeds of 63 bits from torch's own generator, so that its seed decides all noise. Every thread gets its own."""
+    """Draw this many 63-bit seeds from torch's own generator, so that its seed determines all noise. Every thread gets its own seeds."""
     return torch.randint(2**63 - 1, (count,), device="cpu") if count else NO_SEED
 
 
 class _Buffer(threading.local):
-    """One tensor for each thread."""
+    """Hold one tensor per thread."""
 
     def __init__(self) -> None:
         with torch.inference_mode(False):
@@ -195,7 +195,7 @@ _BUFFER = _Buffer()
 
 
 def draw_seed() -> Tensor:
-    """One seed, for an operator that reads it at once: the next call in this thread writes it over. Takes half the time of `draw_seeds`."""
+    """Draw one seed for an operator that reads it at once: the next call in this thread overwrites it. Takes half the time of `draw_seeds`."""
     return _BUFFER.seed.random_(0, 2**63 - 1)
 
 
@@ -204,7 +204,7 @@ _LOW = 0xFFFFFFFF
 
 
 def noise(seed: int | Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The |ξ| and the uniform draws that the operators make of a seed and the number of each element.
+    """Return the |ξ| and the uniform draws that the operators derive from a seed and the index of each element.
 
     >>> import mollifier
     >>> normal, uniform = mollifier.ops.noise(seed=1, count=1000)
@@ -215,9 +215,9 @@ def noise(seed: int | Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def noise_for(x: Tensor, shape: Sequence[int], seed: Tensor, expected: bool) -> tuple[Any, Any]:
-    """The noise of a unit of this shape and x's type, as `mollifier.functional` takes it.
+    """Return the noise for a unit of this shape and x's type, in the form that `mollifier.functional` takes.
 
-    Of the uniform draws half precision would make others, and so copy other units than the kernels.
+    The uniform draws stay in at least single precision: in half precision they would differ, and other units than the kernels' would be copied.
     """
     if expected:
         return "expected", "expected"
@@ -227,7 +227,7 @@ def noise_for(x: Tensor, shape: Sequence[int], seed: Tensor, expected: bool) -> 
 
 
 def _mixed(seed: int) -> tuple[int, int]:
-    """The two words that a seed becomes (splitmix64), as `seed_of` in noise.h has it."""
+    """Return the two 32-bit words that a seed is mixed into (splitmix64), like `seed_of` in noise.h."""
     wide = (1 << 64) - 1
     s = (seed + 0x9E3779B97F4A7C15) & wide
     s = ((s ^ (s >> 30)) * 0xBF58476D1CE4E5B9) & wide
@@ -237,7 +237,7 @@ def _mixed(seed: int) -> tuple[int, int]:
 
 
 def _noise_reference(seed: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The hash of noise.h in torch's operations, and |ξ| by the inverse of its distribution."""
+    """Compute the hash of noise.h in torch's operations, and |ξ| by the inverse of its distribution function."""
     low, high = _mixed(int(seed))
     x = (torch.arange(count, device=seed.device) + low) & _LOW
     for shift, factor, more in ((17, 0xED5AD4BB, high), (11, 0xAC4C1B51, 0), (15, 0x31848BAB, 0)):

@@ -1,4 +1,4 @@
-"""A whole sequence of a mollified LSTM or GRU layer in one call, both directions of it at once; a cell is a sequence of one step."""
+"""Run a whole sequence through a mollified LSTM or GRU layer in one call, both directions at once; a cell is a sequence of one step."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from mollifier.ops._loop import Layer, State, Weights, loop
 from mollifier.ops._operator import below_autograd, define, draw_seeds, native
 from mollifier.ops._unit import unit
 
-# Of each direction: states is h and, for an LSTM, c; weights is w_ih, w_hh and, if there are biases, b_ih and b_hh; a, (directions,
-# activations, hidden), and a level of the copy of the layer below, or none. time: what the stream had reached before, or the same t for all
-# rows (fixed_time). seeds: of the noise of each direction, then of its copy, of those that are drawn. reverse: is the first direction the
-# one that reads backward? Returns of each direction the output, the final states, two tensors for the backward pass and, if there is a copy, the
-# output before it; and last the levels of the copies.
+# For each direction, states holds h and, for an LSTM, c; weights holds w_ih, w_hh and, if there are biases, b_ih and b_hh; copy_levels holds
+# the level of the copy of the layer below, or is empty. a is (directions, activations, hidden). time: the step that the stream had reached
+# before, or one t for all rows (fixed_time). seeds: for each direction the seed of its noise, then that of its copy, as far as they are
+# drawn. reverse: whether the first direction is the one that reads backward. Returns, for each direction, the output, the final states, two
+# tensors for the backward pass and, if there is a copy, the output before it; the levels of the copies come last.
 _forward = define(
     "recurrent(Tensor x, Tensor[] states, Tensor[] weights, Tensor? a, Tensor? level, Tensor[] copy_levels, Tensor? time, Tensor seeds, "
     "int[] sizes, bool lstm, bool hard, bool gates, bool expected, float c, bool odds, bool reverse, bool fixed_time, int time_cap, "
     "bool keep) -> Tensor[]"
 )
-# grads: of outputs and final states, of those for which `which` says so. kept: of each direction the two tensors and the output before the copy.
-# Returns x's, if it is wanted; of each direction those of its states, if they are, and of its weights; and a's.
+# grads: the gradients of those outputs and final states that `which` marks. kept: for each direction, the two tensors and the output before
+# the copy. Returns the gradient of x, if wanted; for each direction those of its states, if wanted, and of its weights; and that of a.
 _backward = define(
     "recurrent_backward(Tensor[] grads, int[] which, Tensor x, Tensor[] states, Tensor[] weights, Tensor? a, Tensor[] kept, "
     "Tensor levels, Tensor seeds, int[] sizes, bool lstm, bool hard, bool gates, bool expected, bool reverse, bool by_x, "
@@ -46,7 +46,7 @@ def recurrent(
     gate_noise: Noise | Tensor = "sample",
     act_noise: Noise | Tensor = "sample",
 ) -> list[State]:
-    """Of each direction the output rows, the final h and, for an LSTM, the final c.
+    """Return, for each direction, the output rows, the final h and, for an LSTM, the final c.
 
         >>> import torch
         >>> x, state, weights = torch.randn(6, 3), (torch.zeros(2, 4),), [torch.randn(12, 3), torch.randn(12, 4), None, None, None]
@@ -55,14 +55,14 @@ def recurrent(
         (torch.Size([6, 4]), torch.Size([2, 4]))
 
     Args:
-        x: (rows, inputs): the rows of step 1, then of step 2, …
-        states: Of each direction (h, c) of an LSTM or (h,), each (batch, hidden).
-        weights: Of each direction w_ih, w_hh, b_ih, b_hh and w_hr; all but the first two may be None.
-        layer: All else.
-        a: (directions, activations, hidden), if the activations are noisy.
+        x: The input, (rows, inputs): the rows of step 1, then those of step 2, …
+        states: For each direction, (h, c) for an LSTM, else (h,), each (batch, hidden).
+        weights: For each direction, w_ih, w_hh, b_ih, b_hh and w_hr; all but the first two may be None.
+        layer: All other settings of the layer.
+        a: The learned scales, (directions, activations, hidden), if the activations are noisy.
         level: p; None for a plain layer.
-        copy_levels: p of the copy of the layer below into each direction's output, of the kind of noise of the gates; empty for none.
-        time: What a stream had reached before, or the t of all rows.
+        copy_levels: p of the copy of the layer below into each direction's output, with the same kind of noise as the gates; empty for no copy.
+        time: The step that a stream had reached before, or one t for all rows.
         gate_noise: A mode, or draws (rows, directions, gates, hidden), see `mollifier.functional`.
         act_noise: A mode, or draws (rows, directions, activations, hidden).
     """
@@ -86,7 +86,7 @@ def recurrent(
 def _serves(
     x: Tensor, states: Sequence[State], weights: Sequence[Weights], layer: Layer, kind: Any, other: Any
 ) -> bool:
-    """Does the operator know such a layer, in types such as these, with one kind of noise; and does the library take it here and now?"""
+    """Return whether the operator supports such a layer with these types and one kind of noise, and the native library can process it now."""
     return (
         isinstance(kind, str)
         and kind != "exact"
@@ -104,7 +104,7 @@ def _serves(
 
 
 def _copied(found: list[State], x: Tensor, levels: Sequence[Tensor], noise: Noise | Tensor) -> list[State]:
-    """The same with the layer below copied into the output of each direction."""
+    """Return the same results with the layer below copied into the output of each direction."""
     copied = [
         unit(out, x, None, None, level=level, uniform=noise) for (out, *_), level in zip(found, levels, strict=False)
     ]
@@ -129,7 +129,7 @@ class _Layer(torch.autograd.Function):
             kept += [*found[k + parts : k + parts + 2], found[k + parts + 2] if copies else found[k]]
         ctx.save_for_backward(x, a, seeds, found[-1], *tensors, *kept)
         ctx.rest = count, len(tensors), sizes, lstm, hard, gates, expected, reverse
-        # what draws nothing can be differentiated again; level and time may have changed by then
+        # A pass without random draws can be differentiated again; level and time are cloned because they may have changed by then.
         ctx.again = None
         if expected or level is None:
             ctx.again = rest, *(None if each is None else each.clone() for each in (level, time))
@@ -161,7 +161,7 @@ class _Layer(torch.autograd.Function):
         return None, None, grad_x, None if a is None else next(found), *of_states, *of_weights
 
 
-# without what Function.apply does for functorch: the operator has a rule for vmap
+# This skips what Function.apply does for functorch, because the operator has its own rule for vmap.
 _apply: Callable[..., Any] = super(torch.autograd.Function, _Layer).apply
 
 

@@ -1,4 +1,4 @@
-"""The unit: noisy activation and copy of the unit below, in one pass over the data; its noise is hashed from a seed and never stored."""
+"""Compute the unit, noisy activation and copy of the unit below, in one pass over the data; its noise is hashed from a seed, never stored."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from mollifier.functional import Noise, Push
 from mollifier.ops import _operator
 from mollifier.ops._operator import RELU, RELU_OUTPUT, below_autograd, define, draw_seed, knows, native, numbers
 
-# Up to here psi's derivatives of features are kept for the backward pass (8 bytes an element in float32). Above, and for
-# channels, whose convolutions cost so much more than a unit, they are made again (4 bytes).
+# Up to this number of elements, psi's derivatives for features are kept for the backward pass (8 bytes per element in float32). For larger
+# inputs, and for channels, whose convolutions cost much more than a unit, they are computed again (4 bytes).
 KEEP = 1 << 20
-HEAD = 64  # bytes that come before the derivatives
+HEAD = 64  # bytes stored before the derivatives
 
-# level is that of the noise. act: see `numbers`; empty for a copy without noise. below has x's shape but for its units, of which there may
-# be fewer: they are padded with zeros. a is float64 where x is, else float32. keep: psi's derivatives, if a backward pass is to come? Returns
-# the output, and what is kept: levels and seed as they were, and the derivatives.
+# level is that of the noise. act: see `numbers`; empty for a copy without noise. below has x's shape, except that it may have fewer units:
+# they are padded with zeros. a is float64 if x is, else float32. keep: whether psi's derivatives are kept for a backward pass. Returns the
+# output and what is kept: the levels and the seed as they were, and the derivatives.
 _forward = define(
     "unit(Tensor x, Tensor? below, Tensor? a, Tensor level, Tensor copy_level, Tensor seed, float[] act, float c, bool odds, "
     "int unit_dim, bool residual, bool expected, bool keep) -> (Tensor, Tensor)"
 )
-# x: the input, or the output of a ReLU (kind `RELU_OUTPUT`), or nothing where the derivatives were kept. last: are the channels last in
-# memory? Returns the gradients by x, below and a; one that is not there has no elements.
+# x: the input, or the output of a ReLU (kind `RELU_OUTPUT`), or None if the derivatives were kept. last: whether the channels are last in
+# memory. Returns the gradients with respect to x, below and a; a gradient that does not exist has no elements.
 _backward = define(
     "unit_backward(Tensor grad, Tensor? x, Tensor kept, Tensor? a, float[] act, float c, bool odds, int unit_dim, "
     "int in_units, bool residual, bool expected, bool last, bool by_below) -> (Tensor, Tensor, Tensor)"
@@ -51,7 +51,7 @@ def unit(
     normal: Noise | Tensor = "sample",
     uniform: Noise | Tensor | None = None,
 ) -> Tensor:
-    """φ of Algorithm 1 for x, with what is copied in ``below`` (None: no copy) and the learned a (one for all, or one a unit).
+    """Compute φ of Algorithm 1 for x, copying from ``below`` (None: no copy), with the learned a (one for all units, or one per unit).
 
         >>> import torch
         >>> from mollifier.activations import activation
@@ -61,17 +61,17 @@ def unit(
 
     Args:
         x: The pre-activations.
-        below: What is copied; fewer units than x's are padded with zeros.
+        below: The values to copy; if there are fewer units than in x, they are padded with zeros.
         a: Scale of the saturation; None for a copy without noise.
         act: The activation; None for a copy without noise.
         level: p of the noise.
-        copy_level: p of the copy; the same, if it is not given.
+        copy_level: p of the copy; the same as level if it is not given.
         c: Factor on the noise.
         push: ``"paper"`` or ``"odds"``.
-        unit_dim: Where the units are, from the end.
-        residual: Add below to what is not copied.
+        unit_dim: The dimension of the units, counted from the end.
+        residual: Whether below is added to the units that are not copied.
         normal: Noise of the activation, see `mollifier.functional`.
-        uniform: Noise of the copy; of the same kind, if it is not given.
+        uniform: Noise of the copy; of the same kind as normal if it is not given.
     """
     copy_level, uniform = level if copy_level is None else copy_level, normal if uniform is None else uniform
     kind = normal if act is not None else uniform
@@ -106,7 +106,7 @@ def reference(
     normal: Noise | Tensor,
     uniform: Noise | Tensor,
 ) -> Tensor:
-    """The same by `mollifier.functional`: what serves where the library does not, and what is differentiated twice."""
+    """Compute the same with `mollifier.functional`; used where the library cannot be, and for second derivatives."""
     above = x
     if act is not None and a is not None:
         shaped = a if a.numel() == 1 else a.view(-1, *(1,) * (-unit_dim - 1))
@@ -122,7 +122,7 @@ class _Unit(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, below: Tensor | None, a: Tensor | None, rest: tuple[Any, ...], whole: bool
     ) -> Tensor | Two:
-        """``rest`` are the other arguments of the operator; ``whole``: return all that it returns."""
+        """Run the operator; ``rest`` holds its other arguments, and ``whole`` asks for all its results instead of the output alone."""
         with below_autograd():
             out, kept = _forward(x, below, a, *rest)
         _, _, _, act, c, odds, unit_dim, residual, expected, keep = rest
@@ -155,12 +155,12 @@ class _Unit(torch.autograd.Function):
         return grad_x, grad_below if by_below else None, None if a is None else grad_a, None, None
 
 
-# without what Function.apply does for functorch: the operator has a rule for vmap
+# This skips what Function.apply does for functorch, because the operator has its own rule for vmap.
 _apply: Callable[..., Tensor | Two] = super(torch.autograd.Function, _Unit).apply
 
 
 def _run(whole: bool, x: Tensor, below: Tensor | None, a: Tensor | None, *rest: Any) -> Tensor | Two:
-    """The operator, in a node of the graph if a derivative may be wanted; all that it returns, or the output alone."""
+    """Run the operator, in a node of the graph if a derivative may be wanted; return all its results, or the output alone."""
     if torch.is_grad_enabled() and (
         x.requires_grad or (below is not None and below.requires_grad) or (a is not None and a.requires_grad)
     ):
@@ -171,14 +171,14 @@ def _run(whole: bool, x: Tensor, below: Tensor | None, a: Tensor | None, *rest: 
 
 
 def _again(ctx: Any, grad: Tensor, x: Tensor | None, kept: Tensor, a: Tensor | None) -> tuple[Tensor | None, ...]:
-    """The gradients as functions that can be differentiated again: by the reference, with the same noise."""
+    """Compute the gradients with the reference and the same noise, so that they can be differentiated again."""
     (act, *rest), last, shape = ctx.rest
     if act and (x is None or act[0] == RELU_OUTPUT):  # the input was not kept
         _operator.refuse_second()
     first, second = 16 // kept.element_size(), 24 // kept.element_size()
     levels, seed = kept[:first].view(torch.float64).unbind(), kept[first:second].view(torch.int64)
     below = None if shape is None else grad.new_zeros(shape).requires_grad_()  # the result is linear in it
-    x = grad.detach() if x is None else x  # a copy without noise is linear in x, too
+    x = grad.detach() if x is None else x  # a copy without noise is also linear in x
     x = x if x.requires_grad else x.detach().requires_grad_()
     with torch.enable_grad():
         given: Any = *levels, seed, act, *rest
@@ -191,7 +191,7 @@ def _by_reference(
     last: bool, x: Tensor, below: Tensor | None, a: Tensor | None, level: Tensor, copy_level: Tensor, seed: Tensor, act: list[float], c: float, odds: bool,
     unit_dim: int, residual: bool, expected: bool
 ) -> Tensor:  # fmt: skip
-    """The reference with the kernels' noise; elements are numbered as they lie in memory, where channels may come last."""
+    """Compute the reference with the kernels' noise; elements are numbered in memory order, in which channels may come last."""
     shape = x.movedim(1, -1).shape if last else x.shape
     noises = _operator.noise_for(x, shape, seed, expected)
     if last and not expected:
@@ -202,12 +202,12 @@ def _by_reference(
 
 
 def _composite(x: Tensor, *rest: Any) -> Two:
-    """The operator where there is no kernel: the reference, with the kernels' noise, differentiated by torch."""
+    """Compute the operator where there is no kernel: by the reference, with the kernels' noise, differentiated by torch."""
     return _by_reference(False, x, *rest[:-1]), x.new_empty(0)
 
 
 def _by_output(act: list[float], residual: bool, mixed: bool, x: Tensor) -> bool:
-    """Do the derivatives follow from the output? A ReLU's do; of plain ones, too, torch keeps nothing else."""
+    """Return whether the derivatives follow from the output, as a ReLU's do; for a plain ReLU, too, torch keeps only the output."""
     return act[0] == RELU and not residual and not mixed and x.dtype != torch.bfloat16
 
 
@@ -216,7 +216,7 @@ def _channels_last(x: Tensor) -> bool:
 
 
 def _room(x: Tensor, unit_dim: int, units: int | None = None, last: bool | None = None) -> Tensor:
-    """A tensor such as the kernels make, of so many units."""
+    """Return an empty tensor laid out like the kernels' results, with the given number of units."""
     shape = list(x.shape)
     shape[unit_dim] = shape[unit_dim] if units is None else units
     last = (unit_dim == -3 and _channels_last(x)) if last is None else last

@@ -1,4 +1,4 @@
-"""Recurrent modules: gates held at targets that make a bag of words, noisy activations, and the copy of the layer below."""
+"""Recurrent modules: gates held at targets that yield a bag of words, noisy activations, and the copy of the layer below."""
 
 from mollifier.nn.recurrent._layer import (
     LayerMollifier as LayerMollifier,

@@ -1,4 +1,4 @@
-"""What mollification adds to a recurrent module: for each layer a level, its a, and the copy of the layer below."""
+"""The additions of mollification to a recurrent module: for each layer a level, its a, and the copy of the layer below."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mollifier.ops import PARTS, Layer
 
 @dataclass(frozen=True)
 class RecurrentOptions:
-    """How recurrent layers are mollified.
+    """Options for the mollification of recurrent layers.
 
         >>> import torch, mollifier
         >>> options = mollifier.nn.RecurrentOptions(copy=False)                    # gates and activations: bag of words
@@ -29,19 +29,19 @@ class RecurrentOptions:
         torch.Size([5, 3, 16])
 
     Attributes:
-        gates: Hold the gates at their targets?
-        activations: Push candidate and output activations toward their tangents?
-        copy: Copy the layer below, unit by unit?
-        copy_mask: Draw the copied units anew at every ``"step"``, or once for a whole ``"sequence"``.
-        unbiased_gates: Mix the gate with its target instead of pushing it, see `mollifier.functional.noisy_gate`.
-        push: ``"paper"``, or ``"odds"``: the tangent exactly at level 1, for the exact linear limit; training with it can explode,
-            since the state of a linear recurrence is unbounded. See `mollifier.functional.noisy_activation`.
-        time: What t is in the gates' 1/t: the ``"position"`` in the sequence, or the ``"annealing"`` step.
-        carry_time: Let the position run on over the calls of a stream (those with a state given); else it starts at 1.
-        time_cap: t never exceeds it; None for no cap.
-        a: Bounds of the uniform distribution that the a are drawn from.
+        gates: Whether to hold the gates at their targets.
+        activations: Whether to push candidate and output activations toward their tangents.
+        copy: Whether to copy the layer below, unit by unit.
+        copy_mask: When to draw the copied units: anew at every ``"step"``, or once for a whole ``"sequence"``.
+        unbiased_gates: Whether to mix the gate with its target instead of pushing it, see `mollifier.functional.noisy_gate`.
+        push: ``"paper"`` or ``"odds"``. ``"odds"`` gives exactly the tangent at level 1, and so the exact linear limit; training with
+            it can explode, since the state of a linear recurrence is unbounded. See `mollifier.functional.noisy_activation`.
+        time: The meaning of t in the gates' 1/t: the ``"position"`` in the sequence, or the ``"annealing"`` step.
+        carry_time: Whether the position continues across the calls of a stream (those with a state given); otherwise it starts at 1.
+        time_cap: The largest value of t; None for no cap.
+        a: Bounds of the uniform distribution that the initial values of a are drawn from.
         c: Factor on the noise of the activations.
-        projection: Of the copy, see `Copy`.
+        projection: The projection of the copy, see `Copy`.
     """
 
     gates: bool = True
@@ -70,7 +70,7 @@ class RecurrentOptions:
 
 
 class LayerMollifier(Annealed):
-    """One recurrent layer's level, its a (directions, activations, units) and the copies into each direction."""
+    """The level of one recurrent layer, its a of shape (directions, activations, units), and the copy into each direction."""
 
     clock: Tensor
 
@@ -112,21 +112,21 @@ class LayerMollifier(Annealed):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the a anew, and set the clock back."""
+        """Draw a anew and reset the clock."""
         if self.a is not None:
             nn.init.uniform_(self.a, *self.options.a)
         if (clock := self._buffers.get("clock")) is not None:
             clock.fill_(1)
 
     def settings(self, rows: Tensor, before: Tensor | None) -> dict[str, Any]:
-        """What the operator has to know of this layer beside what it is: level, a, time and noise."""
+        """Return the settings of this layer that the operator needs besides its `Layer`: level, a, time and noise."""
         gates, activations = self.draw(rows)
         time = self.clock if self.options.time == "annealing" else before
         noise: dict[str, Any] = {"gate_noise": gates, "act_noise": activations}
         return {"level": self.level, "a": self.a, "time": time, **noise}
 
     def draw(self, rows: Tensor) -> tuple[Noise | Tensor, Noise | Tensor]:
-        """Noise of the gates and of the activations: modes, or frozen draws, (rows, directions, parts, hidden)."""
+        """Return the noise of the gates and of the activations: modes, or frozen draws of shape (rows, directions, parts, hidden)."""
         if self.frozen is None:
             return self.mode(), self.mode()
         gates = self.gates if self.options.gates else 0
@@ -137,12 +137,12 @@ class LayerMollifier(Annealed):
 
         if self.options.unbiased_gates:
             return self.uniform(like(gates)), self.normal(like(activations))
-        # At once, and for both directions: frozen noise of one kind and shape is the same in every draw.
+        # Drawn at once for both parts and directions, since frozen noise of one kind and shape is the same in every draw.
         both = self.normal(like(gates + activations))
         return (both[:, :, :gates], both[:, :, gates:]) if isinstance(both, Tensor) else (both, both)
 
     def fused_copies(self) -> list[Tensor] | None:
-        """The copies' levels, if the operator can copy along with the layer: anew at every step, units that need no projection."""
+        """Return the copies' levels if the operator can copy while it runs the layer (a new mask at every step, no projection), or None."""
         if self.copies is None or self.options.copy_mask != "step":
             return None
         mode, levels = self.operator_mode(), []
@@ -155,7 +155,7 @@ class LayerMollifier(Annealed):
         return levels
 
     def copy_below(self, direction: int, below: Tensor, above: Tensor, examples: Tensor | None, batch: int) -> Tensor:
-        """The layer's output with units of its input copied into it; one mask a sequence needs to know whose row each row is."""
+        """Return the layer's output with units of its input copied into it; ``examples``, the sequence of each row, is for one mask per sequence."""
         if self.copies is None:
             return above
         copy = self.copies[direction]
@@ -170,12 +170,12 @@ class LayerMollifier(Annealed):
         return functional.copy_mix(copy.shortcut(below, above), above, level=self.level, noise=noise)
 
     def parts(self) -> list[str]:
-        """What is noisy, for the report."""
+        """Return what is noisy, for the report."""
         gates = ["gates"] if self.options.gates else []
         return gates + ([f"{self.a.shape[0] * self.a.shape[1]} × {self.hidden} a"] if self.a is not None else [])
 
     def copy_rule(self) -> str:
-        """How the layer below is copied, for the report."""
+        """Return the rule by which the layer below is copied, for the report."""
         return "none" if self.copies is None else str(self.copies[0].rule)
 
     def extra_repr(self) -> str:
@@ -184,7 +184,7 @@ class LayerMollifier(Annealed):
 
 
 class RecurrentMollifier(AddedModule):
-    """All layers of one recurrent module, its gate and the time that a stream has reached."""
+    """All layers of one recurrent module, its gate, and the time that a stream has reached."""
 
     time: Tensor
 
@@ -205,27 +205,27 @@ class RecurrentMollifier(AddedModule):
             layers.append(LayerMollifier(kind, in_units, hidden, out_units, directions, options, **settings))
         self.layers = nn.ModuleList(layers)
         if options.carry_time:
-            # steps so far, in eval() and in train(): an evaluation in between does not disturb a training stream
+            # steps so far, counted separately in eval() and train(), so that an evaluation does not disturb a training stream
             self.register_buffer("time", torch.zeros(2, dtype=torch.int64, device=first.device))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RecurrentMollifier:
         nowhere = on_meta(self)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if nowhere and self.options.carry_time and not self.time.is_meta:
-            self.time.zero_()  # the meta device knew no value
+            self.time.zero_()  # the meta device held no value
         return self
 
     @property
     def active(self) -> bool:
-        """Is any layer above level 0, or not known to be at 0?"""
+        """Whether the level of any layer is above 0 or unknown."""
         return any(layer.active for layer in self.layers)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self.token = token()  # the states of the original are not the copy's
+        self.token = token()  # the original's states do not belong to the copy
 
     def before(self, state: Tensor | None, training: bool) -> Tensor:
-        """Steps that were taken before this call, as far as t counts them: a stream without a state given is a new one."""
+        """Return the number of steps before this call that t counts; without a given state, a new stream starts at 0."""
         if state is None:
             return torch.zeros((), dtype=torch.int64, device=self.layer(0).level.device)
         if (again := taken(state, self.token)) is not None:
@@ -239,20 +239,20 @@ class RecurrentMollifier(AddedModule):
         return steps
 
     def tick(self, before: Tensor, steps: int, training: bool) -> None:
-        """Count the steps of a stream; computing a step again takes none."""
+        """Count the steps of a stream; recomputed steps are not counted again."""
         if self.options.carry_time and not recomputing():
             self.time[int(training)] = before + steps
 
     def layer(self, number: int) -> LayerMollifier:
-        """Layer by number, typed."""
+        """Return a layer by its number, with its type."""
         layer = self.layers[number]
         assert isinstance(layer, LayerMollifier)
         return layer
 
 
 def kind_and_gate(module: nn.Module) -> tuple[str, Gate]:
-    """LSTM, GRU or RNN, and the gate it has."""
-    # of the class: an attribute called gate that a user's subclass has is none of ours
+    """Return the kind of a module (LSTM, GRU or RNN) and its gate."""
+    # read from the class and compared, since a user's subclass may have an unrelated attribute called gate
     gate: Gate = "hard_sigmoid" if getattr(type(module), "gate", None) == "hard_sigmoid" else "sigmoid"
     if isinstance(module, nn.RNNBase):
         return module.mode.split("_")[0], gate
@@ -260,10 +260,10 @@ def kind_and_gate(module: nn.Module) -> tuple[str, Gate]:
 
 
 def cell_of(module: nn.Module, layer: LayerMollifier | None, sizes: list[int]) -> Layer:
-    """What an operator has to know of a layer beside its tensors; None is a plain one."""
+    """Return what an operator needs to know about a layer besides its tensors; if ``layer`` is None, the layer is plain."""
     kind, gate = kind_and_gate(module)
     mode = module.mode if isinstance(module, nn.RNNBase) else getattr(module, "nonlinearity", "")
-    relu = activation("relu") if mode in ("RNN_RELU", "relu") else None  # of an Elman network; None for tanh
+    relu = activation("relu") if mode in ("RNN_RELU", "relu") else None  # for an Elman network; None means tanh
     found = Layer(kind, sizes, gate, relu)
     if layer is not None:
         options = layer.options
@@ -274,7 +274,7 @@ def cell_of(module: nn.Module, layer: LayerMollifier | None, sizes: list[int]) -
 
 
 class Built(nn.Module):
-    """Adds the mollifier to what the plain class builds, in front of it and of its mollified forward."""
+    """A base class that adds the mollifier to what the plain class builds; it precedes the mollified forward and the plain class."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""Input and state of a recurrent module in one form, and back: rows of all steps, and how many rows each step has.
+"""Conversion of a recurrent module's input and state to one form and back: the rows of all steps, and the number of rows per step.
 
-Under autocast results get the dtypes that the plain module would return, which differ from device to device and from kind to kind.
+Under autocast, results get the dtypes that the plain module would return, which depend on the device and on the kind of module.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 State = tuple[Tensor, ...]
 KINDS = (nn.LSTM, nn.GRU, nn.RNN, nn.LSTMCell, nn.GRUCell, nn.RNNCell)
 Dtypes = tuple[torch.dtype, ...]
-Packed = Literal["", "even", "ragged"]  # torch takes another path for each, from version to version
+Packed = Literal["", "even", "ragged"]  # torch takes a different path for each, depending on its version
 
 
 @dataclass
@@ -25,12 +25,12 @@ class Sequence:
     """A batch of sequences, longest first.
 
     Attributes:
-        rows: (rows, features): the rows of step 1, then of step 2, …
-        sizes: How many rows each step has; never more than the step before.
-        state: The initial states, each (layers · directions, batch, units).
-        given: The first part of the initial state as it was given, of a stream that goes on; or None.
-        packed: The input, if it came packed.
-        batched: Did the input have a batch dimension?
+        rows: A tensor of shape (rows, features): the rows of step 1, then of step 2, …
+        sizes: The number of rows of each step, which never increases from step to step.
+        state: The initial states, each of shape (layers · directions, batch, units).
+        given: The first part of the initial state as it was given, for a stream that continues; otherwise None.
+        packed: The input, if it was packed; otherwise None.
+        batched: Whether the input had a batch dimension.
     """
 
     rows: Tensor
@@ -41,7 +41,7 @@ class Sequence:
     batched: bool
 
     def examples(self) -> Tensor:
-        """Which sequence each row belongs to."""
+        """Return the index of the sequence that each row belongs to."""
         device, batch = self.rows.device, self.sizes[0]
         if self.sizes[-1] == batch:
             return torch.arange(batch, device=device).repeat(len(self.sizes))
@@ -49,19 +49,19 @@ class Sequence:
 
 
 def autocasts(device: torch.device) -> bool:
-    """Is autocast on there? The meta device has none."""
+    """Return whether autocast is enabled on a device; the meta device has none."""
     # torch 2.8 cannot compile torch.amp.is_autocast_available
     return device.type != "meta" and torch.is_autocast_enabled(device.type)
 
 
 def read(module: nn.RNNBase, input: Any, hx: Any, plain: Callable[[Any, Any], Any]) -> Sequence:
-    """Take a module's arguments apart; what is wrong with them torch says itself, from its own forward ``plain``."""
+    """Convert a module's arguments to a `Sequence`; for invalid ones torch's own forward ``plain`` raises the error."""
     packed = input if isinstance(input, PackedSequence) else None
     parts: State | None = None if hx is None else tuple(hx) if module.mode == "LSTM" else (hx,)
     if packed is not None and packed.sorted_indices is not None and parts is not None:
         parts = tuple(
             part.index_select(1, packed.sorted_indices) for part in parts
-        )  # before any look at shapes, as torch
+        )  # before any shapes are checked, as in torch
     if not _fits(module, input, parts):
         plain(input, hx)
         raise RuntimeError(f"{module.mode}: a form of input or state that mollified modules do not take")
@@ -87,7 +87,7 @@ def _state_shapes(module: nn.RNNBase, batch: int) -> list[tuple[int, ...]]:
 
 
 def _fits(module: nn.RNNBase, input: Any, parts: State | None) -> bool:
-    """Are shapes and dtypes those that torch asks for?"""
+    """Return whether shapes and dtypes are those that torch requires."""
     packed = isinstance(input, PackedSequence)
     data = input.data if packed else input
     if not packed and data.dim() not in (2, 3):
@@ -107,7 +107,7 @@ def _fits(module: nn.RNNBase, input: Any, parts: State | None) -> bool:
 
 
 def write(module: nn.RNNBase, sequence: Sequence, rows: Tensor, state: State) -> tuple[Any, Any]:
-    """Put rows and final states into the form that the caller's input had."""
+    """Convert rows and final states to the form of the caller's input."""
     output: Any
     if sequence.packed is not None:
         _, batch_sizes, order, back = sequence.packed
@@ -125,16 +125,16 @@ def write(module: nn.RNNBase, sequence: Sequence, rows: Tensor, state: State) ->
 
 
 def as_plain(module: nn.Module, rows: Tensor, hx: Any, found: State, packed: Packed = "") -> State:
-    """Output and states of a mollified module, in the dtypes that the plain one gives them.
+    """Return the output and states of a mollified module in the dtypes that the plain module would return.
 
     Args:
         module: The module.
         rows: Its input.
         hx: The state that it was given, or None.
         found: Its output and states.
-        packed: Were the sequences packed, and are they of different lengths?
+        packed: Whether the sequences were packed, and whether their lengths differ.
     """
-    if not autocasts(rows.device) or getattr(type(module), "gate", None) is not None:  # gates that torch does not have
+    if not autocasts(rows.device) or getattr(type(module), "gate", None) is not None:  # torch has no such gates
         return found
     kind = next(each for each in KINDS if isinstance(module, each))
     state = None if hx is None else tuple(part.dtype for part in ((hx,) if isinstance(hx, Tensor) else hx))
@@ -158,7 +158,7 @@ def _asked(
     input: torch.dtype,
     state: Dtypes | None,
 ) -> Dtypes | None:
-    """Ask torch, by a module of the smallest size; None if it has no such operation on this machine."""
+    """Find the dtypes by running a torch module of minimal size; return None if torch has no such operation on this machine."""
     size = {"proj_size": 1} if projected else {}
     module = kind(1, 2, device="meta", dtype=weight, **size).to_empty(device=device)  # draws no random numbers
     batch = () if isinstance(module, nn.RNNCellBase) else (1,)

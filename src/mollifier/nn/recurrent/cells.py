@@ -14,12 +14,12 @@ from mollifier.nn.recurrent._time import leave
 
 
 class CellForward(nn.RNNCellBase):
-    """The forward of a mollified cell: the plain one's at level 0.
+    """The forward of a mollified cell, which is the plain forward at level 0.
 
-    A cell does not see the sequence. Its t goes on as long as it is given the very state that it returned, and starts at
-    1 with any other: None, zeros, the state of another cell (an encoder's, or that of which this one is a copy), or a detached
-    state, as at the start of a window; ``carry_time`` lets it go on with any state. Steps that checkpointing computes again have
-    the t that they had. A cell's output is its state, so units that are copied enter the recurrence.
+    A cell does not see the sequence. Its t continues as long as it is given the very state that it returned, and starts at 1
+    with any other: None, zeros, the state of another cell (an encoder, or the cell that this one is a copy of), or a detached
+    state, as at the start of a window. With ``carry_time`` it continues with any given state. Steps that checkpointing recomputes
+    keep their t. A cell's output is its state, so copied units enter the recurrence.
     """
 
     _mollifier: RecurrentMollifier
@@ -32,7 +32,7 @@ class CellForward(nn.RNNCellBase):
             plain = super().forward(input, hx)
             return (layer.pass_through(plain[0]), plain[1]) if lstm else layer.pass_through(plain)
         if not self._fits(input, hx, lstm):
-            super().forward(input, hx)  # torch says what is wrong
+            super().forward(input, hx)  # torch raises the error
             raise RuntimeError(
                 f"{kind_and_gate(self)[0]}Cell: a form of input or state that mollified cells do not take"
             )
@@ -54,12 +54,12 @@ class CellForward(nn.RNNCellBase):
         new: State = h, *rest
         new = tuple(part if batched else part.squeeze(0) for part in as_plain(self, rows, hx, new))
         if torch.compiler.is_compiling():
-            new = new[0].clone(), *new[1:]  # the compiler writes no attribute on one of several results of an operator
+            new = new[0].clone(), *new[1:]  # the compiler cannot set attributes on one of several results
         leave(new[0], added.token, t)
         return new if lstm else new[0]
 
     def _fits(self, input: Tensor, hx: Any, lstm: bool) -> bool:
-        """Are shapes and dtypes those that torch asks for?"""
+        """Return whether shapes and dtypes are those that torch requires."""
         kind, mixed = self.weight_ih.dtype, autocasts(input.device)
         parts = () if hx is None else tuple(hx) if lstm else (hx,)
         good = input.dim() in (1, 2) and input.shape[-1] == self.input_size and (hx is None or len(parts) == 1 + lstm)
@@ -72,7 +72,7 @@ class CellForward(nn.RNNCellBase):
 
 
 class MollifiedLSTMCell(Built, CellForward, nn.LSTMCell):
-    """An `nn.LSTMCell`, mollified; further arguments as `MollifiedLSTM`.
+    """A mollified `nn.LSTMCell` that takes the further arguments of `MollifiedLSTM`.
 
     >>> import torch, mollifier
     >>> h, c = mollifier.nn.MollifiedLSTMCell(8, 16)(torch.randn(3, 8))
@@ -82,7 +82,7 @@ class MollifiedLSTMCell(Built, CellForward, nn.LSTMCell):
 
 
 class MollifiedGRUCell(Built, CellForward, nn.GRUCell):
-    """An `nn.GRUCell`, mollified; further arguments as `MollifiedLSTM`.
+    """A mollified `nn.GRUCell` that takes the further arguments of `MollifiedLSTM`.
 
     >>> import torch, mollifier
     >>> mollifier.nn.MollifiedGRUCell(8, 16)(torch.randn(3, 8)).shape
@@ -91,7 +91,7 @@ class MollifiedGRUCell(Built, CellForward, nn.GRUCell):
 
 
 class MollifiedRNNCell(Built, CellForward, nn.RNNCell):
-    """An `nn.RNNCell`, mollified; further arguments as `MollifiedLSTM`.
+    """A mollified `nn.RNNCell` that takes the further arguments of `MollifiedLSTM`.
 
     >>> import torch, mollifier
     >>> mollifier.nn.MollifiedRNNCell(8, 16)(torch.randn(3, 8)).shape

@@ -1,4 +1,4 @@
-"""Mollified recurrent modules that stand in for torch's, and the paper's plain ones with hard-sigmoid gates."""
+"""Mollified recurrent modules that replace torch's, and the paper's plain ones with hard-sigmoid gates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mollifier.nn.recurrent._sequence import Packed, Sequence, State, as_plain, 
 
 
 def run(module: nn.RNNBase, added: RecurrentMollifier | None, sequence: Sequence) -> tuple[Tensor, State]:
-    """The rows of the last layer's output, and the final states."""
+    """Run all layers and return the rows of the last layer's output and the final states."""
     directions = 2 if module.bidirectional else 1
     rows, finals = sequence.rows, []
     one_mask = added is not None and added.options.copy_mask == "sequence"
@@ -51,7 +51,7 @@ def run(module: nn.RNNBase, added: RecurrentMollifier | None, sequence: Sequence
 
 
 def weights_of(module: nn.RNNBase, index: int) -> list[Tensor | None]:
-    """w_ih, w_hh, b_ih, b_hh and w_hr of one direction of a layer."""
+    """Return w_ih, w_hh, b_ih, b_hh and w_hr of one direction of a layer."""
     names = module._all_weights[index]
     w_ih, w_hh = getattr(module, names[0]), getattr(module, names[1])
     b_ih, b_hh = (getattr(module, names[2]), getattr(module, names[3])) if module.bias else (None, None)
@@ -59,7 +59,7 @@ def weights_of(module: nn.RNNBase, index: int) -> list[Tensor | None]:
 
 
 class PlainGates(nn.RNNBase):
-    """The forward of a module whose gates torch does not have, by the reference loop."""
+    """The forward of a module with gates that torch does not have, computed by the reference loop."""
 
     gate: Gate
 
@@ -69,7 +69,7 @@ class PlainGates(nn.RNNBase):
 
 
 class RecurrentForward(nn.RNNBase):
-    """The forward of a mollified module: the plain one's at level 0, the reference loop above it."""
+    """The forward of a mollified module: the plain forward at level 0, and the reference loop above it."""
 
     _mollifier: RecurrentMollifier
 
@@ -92,7 +92,7 @@ class RecurrentForward(nn.RNNBase):
 
 
 class HardSigmoidLSTM(PlainGates, nn.LSTM):
-    """A plain `nn.LSTM` with the paper's hard-sigmoid gates, ``clip(0.25 x + 0.5, 0, 1)``: its baseline on PTB.
+    """A plain `nn.LSTM` with the paper's hard-sigmoid gates, ``clip(0.25 x + 0.5, 0, 1)``: the paper's baseline on PTB.
 
     >>> import torch, mollifier
     >>> output, (h, c) = mollifier.nn.HardSigmoidLSTM(8, 16, num_layers=2)(torch.randn(5, 3, 8))
@@ -124,17 +124,17 @@ class MollifiedLSTM(Built, RecurrentForward, nn.LSTM):
         [0.5, 0.5]
 
     Args:
-        *args: Of `nn.LSTM`.
-        level: To start at, the same for all layers.
-        options: What is mollified and how.
-        train_noise: In train(): ``"sample"``, ``"expected"`` or ``"exact"``.
-        eval_noise: In eval().
-        **kwargs: Of `nn.LSTM`.
+        *args: Positional arguments of `nn.LSTM`.
+        level: The initial level, the same for all layers.
+        options: Which parts are mollified, and how.
+        train_noise: The noise mode in train(): ``"sample"``, ``"expected"`` or ``"exact"``.
+        eval_noise: The noise mode in eval().
+        **kwargs: Keyword arguments of `nn.LSTM`.
     """
 
 
 class MollifiedGRU(Built, RecurrentForward, nn.GRU):
-    """An `nn.GRU`, mollified layer by layer; arguments as `MollifiedLSTM`.
+    """An `nn.GRU` mollified layer by layer, with the arguments of `MollifiedLSTM`.
 
     >>> import torch, mollifier
     >>> mollifier.nn.MollifiedGRU(8, 16, bidirectional=True)(torch.randn(5, 3, 8))[0].shape
@@ -143,7 +143,7 @@ class MollifiedGRU(Built, RecurrentForward, nn.GRU):
 
 
 class MollifiedRNN(Built, RecurrentForward, nn.RNN):
-    """An `nn.RNN` (tanh or ReLU), mollified layer by layer; arguments as `MollifiedLSTM`.
+    """An `nn.RNN` (tanh or ReLU) mollified layer by layer, with the arguments of `MollifiedLSTM`.
 
     >>> import torch, mollifier
     >>> mollifier.nn.MollifiedRNN(8, 16, nonlinearity="relu")(torch.randn(5, 3, 8))[0].shape

@@ -1,4 +1,4 @@
-// The activations of the table: value and derivative of a chunk.
+// The activations of the table: their values and derivatives for a chunk.
 #pragma once
 #include "elementary.h"
 

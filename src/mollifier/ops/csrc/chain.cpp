@@ -5,7 +5,7 @@
 
 namespace mollifier {
 
-// Measured: from this level on the dots that are left cost less than the dense product, if the weight fits the second-level cache.
+// Measured: from this level on, the remaining dot products cost less than the dense product, if the weight fits into the second-level cache.
 double sparse_from = 0.75;
 constexpr int64_t SPARSE_WEIGHT = 1 << 18;
 
@@ -21,7 +21,7 @@ Unit Chain<T>::unit(const Link<T>& l) const {
   return {{rows, l.out, 1, l.signs ? l.out : l.in}, true, l.act, l.level, l.copy_level, l.c, l.odds, l.residual, expected, l.seed};
 }
 
-// Calls body(first row, number of rows): so many that no matrix has more elements than 32 bits can count, as BLAS may do.
+// Calls body(first row, number of rows) with so few rows that 32 bits can count the elements of every matrix, because BLAS may use 32 bits.
 template <class T>
 template <class Body>
 void Chain<T>::stretches(int64_t wide, Body body) const {
@@ -32,11 +32,11 @@ void Chain<T>::stretches(int64_t wide, Body body) const {
 namespace {
 struct Kept { int64_t kind; double level, copy_level; uint64_t seed; };
 
-// Where the storage is float, the sparse functions take it as it is.
+// If the storage type is float, the sparse functions use the data directly.
 template <class T> const float* single(const T* at) { return reinterpret_cast<const float*>(at); }
 template <class T> float* single(T* at) { return reinterpret_cast<float*>(at); }
 
-// What a layer that narrows copies: y_j = sum of s_k x_k over k = j, j + out, ...; and its gradient.
+// What a narrowing layer copies, y_j = sum of s_k x_k over k = j, j + out, ..., and its gradient.
 template <class T>
 STAGE void add_signed(const T* RESTRICT s, const T* RESTRICT x, T* RESTRICT y, int n) { for (int k = 0; k < n; ++k) y[k] += s[k] * x[k]; }
 template <class T>
@@ -60,7 +60,7 @@ void widen(const Link<T>& l, int64_t rows, const T* grad, T* to) {
 template <class T>
 void Chain<T>::forward(const T* x, T* kept, bool keep, T* z, T* out) {
   T *at = kept + head(), *sums = z + room(), *spare = sums + room();
-  const auto pad = [](T* from, int64_t size) { std::fill(from + size, from + whole(size), T(0)); };  // nothing that is returned is left open
+  const auto pad = [](T* from, int64_t size) { std::fill(from + size, from + whole(size), T(0)); };  // all that is returned is initialised
   pad(kept, count * HEAD);
   for (int64_t i = 0; i < count; ++i) {
     const Link<T>& l = links[i];

@@ -1,14 +1,14 @@
-// What chain.cpp offers to the operators: a run of mollified linear layers in one call.
+// The interface of chain.cpp for the operators: a run of mollified linear layers in one call.
 #pragma once
 #include "unit.h"
 
 namespace mollifier {
 
-// The BLAS function of torch's own matrix product.
+// The BLAS function that torch uses for its own matrix product.
 template <class T>
 using Gemm = void (*)(const char*, const char*, const int*, const int*, const int*, const T*, const T*, const int*, const T*, const int*,
                       const T*, T*, const int*);
-// c (m, n) = a b + beta c, column by column, as Fortran has it; ta, tb: "T" for a factor that is to be transposed.
+// Computes c (m, n) = a b + beta c in column-major order, as in Fortran; ta, tb: "T" for a factor that is to be transposed.
 template <class T>
 void product(Gemm<T> gemm, const char* ta, const char* tb, int64_t m, int64_t n, int64_t k, const T* a, int64_t lda, const T* b, int64_t ldb, T beta,
              T* c) {
@@ -17,9 +17,9 @@ void product(Gemm<T> gemm, const char* ta, const char* tb, int64_t m, int64_t n,
   gemm(ta, tb, &mi, &ni, &ki, &one, a, &la, b, &lb, &beta, c, &mi);
 }
 
-// One layer. w: (out, in). The input is copied, padded with zeros: out >= in. Or it narrows, and the copy is sums of every out-th input with
-// these signs (weights of the sums), which else are null. bias may be null, and so may the gradients. a is of the type
-// computed in; there are a_count, 1 or out of them.
+// One layer. w: (out, in). If signs is null, the input is copied, padded with zeros: out >= in. Otherwise the layer narrows, and the copy
+// consists of sums of every out-th input, with signs as the weights of the sums. bias and the gradients may be null. a has the type used for
+// the computation; a_count is the number of its elements, 1 or out.
 template <class T>
 struct Link {
   const T *w, *bias, *a, *signs;
@@ -41,10 +41,10 @@ struct Chain {
   bool expected;
   int threads;
 
-  // In `kept`: for each layer how it was computed, its levels and its seed; then its output (but for the last, which is returned) and, if a
-  // backward pass is to come, psi's derivatives. All begin at multiples of 16 numbers, as tensors do: a product's rounding may depend on it.
+  // `kept` holds, for each layer, how it was computed, its levels and its seed; then its output (except the last, which is returned) and, if
+  // a backward pass will follow, psi's derivatives. All begin at multiples of 16 numbers, as tensors do: a product's rounding may depend on it.
   static int64_t whole(int64_t n) { return (n + 15) / 16 * 16; }
-  static constexpr int64_t HEAD = 32 / sizeof(T);  // numbers that hold four of 64 bits
+  static constexpr int64_t HEAD = 32 / sizeof(T);  // the room for four 64-bit numbers, in elements of T
   int64_t head() const { return whole(count * HEAD); }
   int64_t kept_of(int64_t i, bool keep) const {
     const int64_t size = rows * links[i].out;
@@ -61,7 +61,7 @@ struct Chain {
     return whole(rows * widest);
   }
 
-  // scratch: twice `room` numbers, and twice more where nothing is kept.
+  // scratch: twice `room` numbers, or four times if nothing is kept.
   void forward(const T* x, T* kept, bool keep, T* scratch, T* out);
   // scratch: four times `room` numbers. grad_x may be null.
   void backward(const T* x, const T* kept, const T* grad, T* scratch, T* grad_x);

@@ -1,4 +1,4 @@
-// Number types, and elementary functions that the compiler vectorises.
+// Number types, and elementary functions that the compiler can vectorise.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace mollifier {
 // Work is done in stages over a chunk. A stage is a function of its own, so that the compiler vectorises its loop.
 #define RESTRICT __restrict__
 #define STAGE __attribute__((noinline)) inline
-constexpr int CHUNK = 512;  // elements worked on at a time: all buffers stay in the first-level cache
+constexpr int CHUNK = 512;  // elements processed at a time: all buffers stay in the first-level cache
 
 // bf16 is only stored, never computed with.
 struct bf16 { uint16_t bits; };
@@ -30,13 +30,14 @@ inline float bits_to_float(int32_t b) { float f; std::memcpy(&f, &b, 4); return 
 inline int32_t float_to_bits(float f) { int32_t b; std::memcpy(&b, &f, 4); return b; }
 template <class T> inline T clamp(T v, T low, T high) { v = v < low ? low : v; return v > high ? high : v; }
 
-// float: polynomials and quotients, a few ulp, in Estrin's order: a loop is held up by its longest chain. double: the C library.
+// float: polynomials and quotients, accurate to a few ulp, in Estrin's order, because the longest dependency chain limits a loop's speed.
+// double: the C library.
 inline float magnitude(float x) { return bits_to_float(float_to_bits(x) & INT32_MAX); }
 inline double magnitude(double x) { return std::abs(x); }
-// v >= 0 with the sign of another.
+// Returns v >= 0 with the sign of the other number.
 inline float signed_as(float v, float other) { return bits_to_float(float_to_bits(v) ^ (float_to_bits(other) & INT32_MIN)); }
 inline double signed_as(double v, double other) { return std::copysign(v, other); }
-// NaN stays NaN. The bounds are variables, because of a constant the compiler makes a comparison and a choice instead of one minimum.
+// NaN stays NaN. The bounds are variables: for a constant, the compiler emits a comparison and a selection instead of one minimum.
 inline float at_most(float x, float top) { return top < x ? top : x; }
 __attribute__((visibility("hidden"))) inline float EXP_BOUND = 87.0f, TANH_BOUND = 9.0f, TAIL_BOUND = 14.0f, ONE = 1.0f;
 
@@ -45,14 +46,14 @@ inline float exp_within(float x) {  // |x| <= 87
   const uint32_t scale = uint32_t(float_to_bits(n)) << 23;
   n -= 12582912.0f;
   const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f, r2 = r * r;
-  const float high = (4.1668390798e-2f + 8.3687452569e-3f * r) + r2 * 1.3814539967e-3f;  // 3e-9 off
+  const float high = (4.1668390798e-2f + 8.3687452569e-3f * r) + r2 * 1.3814539967e-3f;  // error 3e-9
   const float p = (1.0f + r) + r2 * ((4.9999993432e-1f + 1.6666520398e-1f * r) + r2 * high);
   return bits_to_float(int32_t(uint32_t(float_to_bits(p)) + scale));
 }
 inline float exp_(float x) { return exp_within(signed_as(at_most(magnitude(x), EXP_BOUND), x)); }
 inline double exp_(double x) { return std::exp(x); }
 
-// The sigmoid and its derivative, both to their last digits also where they are nearly 0.
+// The sigmoid and its derivative, both accurate to the last digits even where they are nearly 0.
 template <class T> struct Slope { T value, slope; };
 inline Slope<float> sigmoid_both(float x) {
   const float e = exp_within(-at_most(magnitude(x), EXP_BOUND)), most = 1.0f / (1.0f + e), rest = e * most;
@@ -64,7 +65,7 @@ inline Slope<double> sigmoid_both(double x) {
 }
 template <class T> inline T sigmoid_(T x) { return sigmoid_both(x).value; }
 
-// tanh |x|, by a quotient that is at most 3.3e-7 of it away.
+// tanh |x|, by a quotient whose relative error is at most 3.3e-7.
 inline float tanh_magnitude(float x) {
   const float m = at_most(magnitude(x), TANH_BOUND), s = m * m, s2 = s * s;
   const float p = (9.9999997946e-1f + 1.3381021037e-1f * s) + s2 * ((3.4955826673e-3f + 2.0608993634e-5f * s) + 1.3354542562e-8f * s2);
@@ -84,7 +85,7 @@ inline float log_(float x) {
 }
 inline double log_(double x) { return std::log(x); }
 
-// Of a standard normal variable above z >= 0, where e = exp(-z^2 / 2); float: by a quotient, 6e-9 of it away.
+// The probability that a standard normal variable exceeds z >= 0, where e = exp(-z^2 / 2); float: by a quotient with relative error 6e-9.
 inline float upper_tail(float z, float e) {
   const float m = at_most(z, TAIL_BOUND), s = m * m, s2 = s * s;
   const float p = (5.0000000276e-1f + 4.3725084410e-1f * m) + s * (1.8246177909e-1f + 4.0372535841e-2f * m) + s2 * 4.0776070821e-3f;

@@ -4,8 +4,8 @@
 
 namespace mollifier {
 
-// A hash of the element's number and a 64-bit seed; 16 bits make |xi|, 16 bits make the copy's uniform.
-// Three rounds: after two, a chi-square of ten million neighbours still sees that they are neighbours.
+// A hash of the element's index and a 64-bit seed; 16 bits give |xi|, and 16 bits give the copy's uniform draw.
+// It takes three rounds: after two, a chi-square test of ten million neighbours still detects that they are neighbours.
 inline uint32_t hash(uint32_t i, uint32_t low, uint32_t high) {
   uint32_t x = i + low;
   x ^= x >> 17; x *= 0xed5ad4bbU; x ^= high;
@@ -13,7 +13,7 @@ inline uint32_t hash(uint32_t i, uint32_t low, uint32_t high) {
   x ^= x >> 15; x *= 0x31848babU;
   return x ^ (x >> 14);
 }
-// |xi| = sqrt(2) erfinv(u) in the middle u of one of 65536 equal cells, to 4e-5: u P(l) with l = log2(1 - u^2).
+// |xi| = sqrt(2) erfinv(u) at the midpoint u of one of 65536 equal cells, accurate to 4e-5: u P(l) with l = log2(1 - u^2).
 inline float half_normal(uint32_t cell) {
   const float u = float(int32_t(cell)) * (1.0f / 65536.0f) + (0.5f / 65536.0f);
   const int32_t b = float_to_bits(1.0f - u * u) - 0x3f3504f3;
@@ -37,7 +37,7 @@ inline Seed seed_of(uint64_t s) {
   return {uint32_t(s), uint32_t(s >> 32)};
 }
 
-// Two short loops take less time than one with a long chain in it.
+// Two short loops take less time than one with a long dependency chain.
 STAGE void hash_chunk(Seed s, uint32_t first, int n, uint32_t* RESTRICT bits) {
   for (int k = 0; k < n; ++k) bits[k] = hash(first + k, s.low, s.high);
 }

@@ -1,5 +1,5 @@
-// The kernels as torch's operators on the CPU: takes the arguments of a call apart, makes room for the results, and calls the kernel. The
-// schemas are in the Python files beside this folder, with what each argument is, and so is what else torch wants to know of the operators.
+// The kernels as torch's operators on the CPU: unpacks the arguments of a call, allocates the results, and calls the kernel. The schemas, the
+// meaning of each argument and everything else that torch must know about the operators are in the Python files beside this folder.
 #include "chain.h"
 #include "recurrent_cells.h"
 #include "torch.h"
@@ -24,11 +24,11 @@ void by_type(const Tensor& x, Body body) {
                                 : "mollifier: a chain or a recurrent layer of this type; expected float32 or float64");
 }
 
-// What a backward pass has to know of its forward pass: the levels may have changed since. It is the beginning of what is kept; then come
-// psi's derivatives, or nothing.
+// What a backward pass must know about its forward pass, because the levels may have changed since. It comes first in what is kept, followed
+// by psi's derivatives, if any.
 struct alignas(64) Drawn { double level, copy_level; uint64_t seed, rest[5]; };
 
-// The a, or their gradient: of the type that is computed in.
+// The a, or their gradient, in the type used for the computation.
 template <class T>
 T* scales(const Tensor& a) {
   if (a && a.dtype() != (std::is_same_v<T, double> ? torch.float64 : torch.float32))
@@ -36,7 +36,7 @@ T* scales(const Tensor& a) {
   return a.data<T>();
 }
 
-// Threads for one unit: as torch does it, one for so few elements.
+// The number of threads for one unit: a single one for few elements, as in torch.
 int threads_for(const Shape& s) { return s.total() < 32768 ? 1 : threads(); }
 
 Shape split(const std::vector<int64_t>& shape, int64_t unit_dim, bool last, int64_t in_units) {
@@ -115,9 +115,9 @@ void unit_backward_op(Value* stack, uint64_t, uint64_t) {
   stack[0] = grad_x.release(), stack[1] = grad_below.release(), stack[2] = grad_a.release();
 }
 
-constexpr size_t SETTINGS = 8;  // of a link: five numbers of its activation, c, odds, residual
+constexpr size_t SETTINGS = 8;  // per link: five numbers of its activation, c, odds, residual
 
-// A bias, or signs, without elements are none.
+// A tensor of biases or signs without elements means that there are none.
 template <class T>
 std::vector<Link<T>> links_of(const std::vector<Tensor>& weights, const std::vector<Tensor>& a, const std::vector<Tensor>& signs,
                               const std::vector<double>& settings) {
@@ -169,7 +169,7 @@ void chain_op(Value* stack, uint64_t, uint64_t) {
   stack[0] = y.release(), stack[1] = kept.release();
 }
 
-// Makes room for a result, or for something in between.
+// Allocates a result or an intermediate result.
 template <class T>
 T* room(std::vector<Tensor>& place, const std::vector<int64_t>& shape, const Tensor& like) {
   place.push_back(empty(shape, like.dtype()));
@@ -207,8 +207,8 @@ void chain_backward_op(Value* stack, uint64_t, uint64_t) {
   stack[0] = list_of(found);
 }
 
-// What the forward and the backward pass of a recurrent layer take in the same way. levels: of the copies; seeds: of the noise of each
-// direction, then of its copy, of those that are drawn.
+// What the forward and the backward pass of a recurrent layer have in common. levels: the levels of the copies. seeds: for each direction the
+// seed of its noise, then that of its copy, as far as they are drawn.
 template <class T>
 struct Layer {
   Options o{};
@@ -361,13 +361,13 @@ using namespace mollifier;
 #define MOLLIFIER_SOURCES ""
 #endif
 
-// Of which sources this library was made, as the build wrote it down.
+// Returns the digest of the sources from which this library was built.
 EXPORT const char* mollifier_sources() { return MOLLIFIER_SOURCES; }
 
-// From which level on a chain computes only the units that are not copied; for tests.
+// Sets the level from which on a chain computes only the units that are not copied; for tests.
 EXPORT void mollifier_sparse_from(double level) { sparse_from = level; }
 
-// Registers the operators with the torch whose library is at this path. Returns null, or what is missing there.
+// Registers the operators with the torch whose library is at this path. Returns null on success, otherwise what is missing.
 EXPORT const char* mollifier_register(const char* path) {
   void* library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
   if (!library) return "its library does not open";
@@ -393,5 +393,5 @@ EXPORT const char* mollifier_register(const char* path) {
   return nullptr;
 }
 
-// Is there a matrix product for chains?
+// Returns whether there is a matrix product for chains.
 EXPORT int mollifier_has_product() { return torch.sgemm && torch.dgemm; }

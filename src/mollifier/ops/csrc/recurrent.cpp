@@ -1,6 +1,6 @@
 // Whole sequences of a mollified LSTM or GRU layer, both directions at once. Rows of all steps lie one after the other, longest
-// sequence first; step t has sizes[t] rows, never more than the step before. Each thread has units of its own: for them it makes all
-// products, all steps and all sums, and it meets the others once a step, because the product needs the state of all units.
+// sequence first; step t has sizes[t] rows, never more than the step before. Each thread has its own units, for which it computes
+// all products, steps and sums. It waits for the others once per step, because the product needs the state of all units.
 #include "chain.h"
 #include "recurrent_shares.h"
 #ifdef _OPENMP
@@ -11,7 +11,7 @@ using namespace mollifier;
 
 namespace {
 
-// One direction of one layer, by one thread of its share.
+// One direction of one layer, computed by one of the threads that share it.
 template <class T>
 struct Layer {
   const Cell<T>& c;
@@ -35,7 +35,7 @@ struct Layer {
     return row < 0 ? initial + k * h : now + row * h;
   }
 
-  // My panels of the transpose of w (parts * hidden, depth), the parts of a panel beside each other.
+  // Packs this thread's panels of the transpose of w (parts * hidden, depth), with the parts of a panel next to each other.
   void pack_parts(const T* w, int depth, T* out) const {
     for (int p = first_panel; p < last_panel; ++p)
       for (int q = 0; q < c.parts; ++q, out += int64_t(depth) * W)
@@ -45,7 +45,7 @@ struct Layer {
     return from + (int64_t(panel - first_panel) * c.parts + part) * depth * W;
   }
 
-  // A single step: its products are torch's, each at once.
+  // Returns whether this is a single step, for which torch computes each product as a whole.
   bool single() const { return o.gemm && o.steps == 1 && rows * std::max(wide, o.inputs) < int64_t(1) << 30; }
   void step_forward(const T* bias, const T* recurrent_bias) const {
     const auto gemm = (Gemm<T>)o.gemm;
@@ -87,7 +87,7 @@ struct Layer {
 
     pack_parts(d.w_hh, h, weights);
     std::vector<float> xi(size_t(c.gates + c.activations) * BLOCK * W, o.expected ? 1.0f : 0.0f);
-    const bool idle = c.sum && std::all_of(d.h0, d.h0 + o.batch * h, [](T v) { return v == T(0); });  // a sequence begins with nothing
+    const bool idle = c.sum && std::all_of(d.h0, d.h0 + o.batch * h, [](T v) { return v == T(0); });  // the initial state is zero
     for (int64_t number = 0; number < o.steps; ++number) {
       const int64_t t = steps.at(number);
       const int64_t going = steps.going(t);
@@ -104,14 +104,14 @@ struct Layer {
     }
   }
 
-  // The recurrent product of rows [from, to) of a step, one panel and part of it.
+  // Computes the recurrent product of rows [from, to) of a step, for one panel and one part.
   void recur(int64_t t, int64_t from, int64_t to, const T* before, int panel, int part, const T* w, const T* bias) const {
     const int at = part * h + panel * W;
     T* out = (c.sum ? d.z + steps.first[t] * wide : d.kept_of(steps.first[t], 0, wide)) + from * wide + at;
     panel_product<T>(to - from, blocks.width(panel), h, {before, h, 1}, w, c.sum ? Start<T>{out, wide} : Start<T>{bias + at, 0}, out, wide);
   }
 
-  // The units of a block in row k of a step.
+  // Computes the units of a block in row k of a step.
   void cell(int64_t t, int64_t k, int block, float* xi) const {
     const int64_t row = steps.first[t] + k;
     const int first = blocks.unit(block), count = blocks.unit(block + 1) - first;
@@ -119,13 +119,13 @@ struct Layer {
     const int from = o.gates ? 0 : c.gates, to = o.activations ? c.gates + c.activations : c.gates;
     for (int part = from; part < to && !o.expected; ++part)
       normal_chunk(key, uint32_t((row * (c.gates + c.activations) + part) * h + first), count, xi + part * count);
-    const T* c_before = steps.before(t, k) < 0 ? d.c0 + k * h : d.final_c + k * h;  // it goes on in place
+    const T* c_before = steps.before(t, k) < 0 ? d.c0 + k * h : d.final_c + k * h;  // it is updated in place
     c.forward(o, d, {row, k, inverse_t(d, steps.position(t, k)), state(d.out, d.h0, t, k), c_before, first, count, xi, nullptr});
     if (d.copies) copy(row, first, count);
     if (steps.ends(t, k)) std::copy_n(d.out + row * h + first, count, d.final_h + k * h + first);
   }
 
-  // Which units are copied, and how many of the block's units have one below.
+  // Computes the bits that decide which units are copied, and returns how many of the block's units have a unit below.
   int copied(int64_t row, int first, int count, uint32_t* bits) const {
     hash_chunk(seed_of(d.copy_seed), uint32_t(row * h + first), count, bits);
     return clamp(o.inputs - first, 0, count);
@@ -144,7 +144,7 @@ struct Layer {
     choose<T>(bits, threshold, d.x + row * o.inputs + first, d.out + row * h + first, to, have);
     keep<T>(bits + have, threshold, d.out + row * h + first + have, to + have, count - have);
   }
-  // The gradient that goes on to the cell; the rest goes to x.
+  // Returns the gradient that goes to the cell; the rest is passed to x.
   const T* copy_back(int64_t row, int first, int count, T* up) const {
     const T* grad = d.grad_out + row * h + first;
     if (!d.copies) return grad;
@@ -183,7 +183,7 @@ struct Layer {
     const T* grad_hh = c.sum ? d.grad_z : d.grad_hh;
     for (int64_t number = o.steps - 1; number >= 0; --number) {
       const int64_t t = steps.at(number);
-      for (int64_t k = 0; k < steps.size(t); ++k)  // row by row, as they lie in memory
+      for (int64_t k = 0; k < steps.size(t); ++k)  // row by row, in memory order
         for (int b = first_block; b < last_block; ++b) {
           const int64_t row = steps.first[t] + k;
           const int begin = blocks.unit(b), width = blocks.unit(b + 1) - begin;
@@ -212,7 +212,7 @@ struct Layer {
     transposed_products<T>(from, to, rows, d.grad_hh, wide, {by_state});
   }
 
-  // My columns of the input's gradient.
+  // Computes this thread's columns of the input's gradient.
   void input_gradient() const {
     static const T zeros[W] = {};
     const int panels = pieces(o.inputs, W), first = me.first(panels), last = me.last(panels);
@@ -240,13 +240,14 @@ void run(const Cell<T>& cell, bool backward, const Options& o, const int64_t* si
     if (count < directions) {
       for (int direction = 0; direction < directions; ++direction) one(direction, {number, count, count > 1});
     } else {
-      // Both directions have as many steps, so all threads meet equally often; a direction's only thread has no one to meet.
+      // Both directions have the same number of steps, so all threads meet equally often; if each direction has only one
+      // thread, they need not meet.
       const int direction = number % directions, sharing = (count + directions - 1 - direction) / directions;
       one(direction, {number / directions, sharing, count > directions});
     }
   };
 #ifdef _OPENMP
-  // Alone, we open no region, not even one of one thread: within it, torch's product would start its threads anew at every call.
+  // A single thread opens no parallel region: inside one, torch's product would start its threads again at every call.
   if (threads > 1) {
 #pragma omp parallel num_threads(threads)
     part(omp_get_thread_num(), omp_get_num_threads());

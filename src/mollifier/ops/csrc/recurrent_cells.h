@@ -1,20 +1,20 @@
-// One row of one step of an LSTM or a GRU, forward and backward. The forward pass leaves all derivatives, so that the backward pass
-// has no noise and no activation to make again.
+// One row of one step of an LSTM or a GRU, forward and backward. The forward pass stores all derivatives, so that the
+// backward pass need not compute any noise or activation again.
 #pragma once
 #include "stages.h"
 #include <algorithm>
 
 namespace mollifier {
 
-// The parts of a row do not overlap, which the compiler cannot know.
+// Tells the compiler that the parts of a row do not overlap, which it cannot know.
 #ifdef __clang__
 #define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-// hard: hard-sigmoid gates. expected: is the noise its mean? gemm: torch's matrix product, for a single step, whose weights are not worth
-// packing; null if there is none. by_states: are the gradients of the initial states wanted?
+// hard: whether the gates are hard sigmoids. expected: whether the noise is replaced by its mean. gemm: torch's matrix product, for a single
+// step, whose weights are not worth packing; null if there is none. by_states: whether the gradients of the initial states are wanted.
 struct Options {
   bool hard, gates, activations, expected;
   int64_t steps, batch;
@@ -25,12 +25,12 @@ struct Options {
   bool by_states;
 };
 
-// One direction of a layer: what it reads (b_ih, b_hh, a, grad_final_h and grad_final_c may be missing), and what it fills (grad_x and
-// grad_a may). With n rows in all and the cell's 4 (LSTM) or 3 (GRU) parts: z, kept, grad_z, grad_hh (n, parts * hidden); x, grad_x
-// (n, inputs); out, mixed, grad_out (n, hidden); states and their gradients (batch, hidden). If there is no backward pass to come, keep
-// is 0 and kept has as many rows as the batch. copies: is x, of at most `hidden` columns, copied into out?
-// Then mixed takes the result, and grad_out is its gradient. t of the gates is time, or, if that is 0, a row's place in its sequence, from
-// 1, and time_before; it never exceeds time_cap, if that is not 0.
+// One direction of a layer: what it reads (b_ih, b_hh, a, grad_final_h and grad_final_c may be missing) and what it fills (grad_x and
+// grad_a may be missing). With n rows in total and the cell's 4 (LSTM) or 3 (GRU) parts, the shapes are: z, kept, grad_z, grad_hh
+// (n, parts * hidden); x, grad_x (n, inputs); out, mixed, grad_out (n, hidden); states and their gradients (batch, hidden). If no backward
+// pass will follow, keep is 0 and kept has as many rows as the batch. copies: whether x, of at most `hidden` columns, is copied into out; then
+// mixed receives the result, and grad_out is its gradient. The gates' t is time or, if that is 0, the row's position in its sequence, counted
+// from 1, plus time_before; it never exceeds time_cap, unless that is 0.
 template <class T>
 struct Direction {
   bool reverse, keep, copies;
@@ -45,12 +45,12 @@ struct Direction {
   T* kept_of(int64_t row, int64_t sequence, int64_t width) const { return kept + (keep ? row : sequence) * width; }
 };
 
-// Fills what is given of each direction, forward or backward. sizes: rows of each step. In recurrent.cpp.
+// Runs the forward or the backward pass and fills the results of each direction. sizes: the rows of each step. Defined in recurrent.cpp.
 template <class T>
 void recurrent(bool lstm, bool backward, const Options& o, const int64_t* sizes, const Direction<T>* d, int directions, int threads);
 
-// Some units of one row: the row, which sequence it is of, 1/t, the states before it, the units' first and number, their noise, and
-// (going back) the gradient that comes from above.
+// Some units of one row: the row, the sequence it belongs to, 1/t, the states before it, the first unit and the number of units, their noise
+// and, in the backward pass, the gradient that comes from above.
 template <class T>
 struct Row {
   int64_t row, sequence;
@@ -63,7 +63,8 @@ struct Row {
 
 template <class T> T* from(T* data, int first) { return data ? data + first : nullptr; }
 
-// What a gate is pulled to: the inverse of its target. It is live * itself + held: itself, or, of expected values at level 1, the target.
+// aim: what a gate's input is pulled to, the gate function's inverse at the target. The result is live * gate + held: the gate itself or,
+// for expected values at level 1, the target.
 template <class T> struct Target { T aim, live, held; };
 
 template <bool hard, class T>
@@ -88,7 +89,7 @@ inline Psi<T> candidate(T x, T a, T quarter_xi, T extra) {
 template <bool hard, class T>
 Target<T> target_of(const Options& o, T gamma) {
   const bool held = o.gates && o.expected && o.level >= 1.0;
-  const T g = clamp(gamma, T(1e-4), T(1.0 - 1e-4));  // rounded as the reference rounds it
+  const T g = clamp(gamma, T(1e-4), T(1.0 - 1e-4));  // rounded in the same way as in the reference
   return {hard ? T(4) * (gamma - T(0.5)) : std::log(g / (T(1) - g)), T(held ? 0 : 1), held ? gamma : T(0)};
 }
 
@@ -100,12 +101,12 @@ T inverse_t(const Direction<T>& d, int64_t position) {
   return T(1.0 / double(d.time_cap ? std::min(t, d.time_cap) : t));
 }
 
-// What the loop over the steps must know of a cell.
+// What the loop over the steps must know about a cell.
 template <class T>
 struct Cell {
-  int parts, gates, activations;  // of z; and the noisy ones
-  bool sum;                       // is the recurrent product added to the input's part, in z? Else it has a place of its own, in kept
-  int same;                       // parts whose two biases have the same gradient
+  int parts, gates, activations;  // the parts of z; the noisy gates and activations
+  bool sum;                       // whether the recurrent product is added to the input's part in z; otherwise it is stored in kept
+  int same;                       // the number of parts whose two biases have the same gradient
   void (*forward)(const Options&, const Direction<T>&, const Row<T>&);
   void (*backward)(const Options&, const Direction<T>&, const Row<T>&);
 };
@@ -115,8 +116,9 @@ struct LSTM {
   static constexpr int PARTS = 4;
   static Cell<T> cell() { return {PARTS, 3, 2, true, PARTS, forward, backward}; }
 
-  // Over z go the derivatives of the four pre-activations by c (o: by h); in kept that of c by h, f, that of the second a by h and that
-  // of the first a by c. Three short loops take less time than one with a long chain in it.
+  // z is overwritten with the derivatives of c (for o: of h) with respect to the four pre-activations. kept receives the derivative of h with
+  // respect to c, then f, the derivative of h with respect to the second a, and that of c with respect to the first a. Three short loops take
+  // less time than one with a long dependency chain.
   STAGE static void forward(T pull, Target<T> to_i, Target<T> to_f, Target<T> to_o, T strength, T extra, const T* RESTRICT a, int h,
                             const float* RESTRICT xi, int n, const T* before, T* RESTRICT z, T* RESTRICT kept, T* c, T* RESTRICT out) {
     INDEPENDENT for (int j = 0; j < n; ++j) {
@@ -127,7 +129,7 @@ struct LSTM {
     }
     INDEPENDENT for (int j = 0; j < n; ++j) {
       const Psi<T> g = candidate<noisy>(z[2 * h + j], noisy ? a[j] : T(0), strength * T(xi[3 * n + j]), extra);
-      const T i = kept[j], last = before[j];  // which may be where c is
+      const T i = kept[j], last = before[j];  // before may be the same memory as c
       c[j] = kept[h + j] * last + i * g.value;
       z[j] *= g.value;
       z[h + j] *= last;
@@ -177,8 +179,8 @@ struct GRU {
   static constexpr int PARTS = 3;
   static Cell<T> cell() { return {PARTS, 2, 1, false, 2, forward, backward}; }
 
-  // Over z, the input's part, go the derivatives of the three pre-activations by the new h; over kept, the recurrent part, that of a,
-  // the reset gate and the update gate.
+  // z, the input's part, is overwritten with the derivatives of the new h with respect to the three pre-activations; kept, the recurrent part,
+  // with the derivative of h with respect to a, the value of the reset gate and that of the update gate.
   STAGE static void forward(T pull, Target<T> to_r, Target<T> to_u, T strength, T extra, const T* RESTRICT a, int h, const float* RESTRICT xi, int n,
                             const T* RESTRICT before, T* RESTRICT z, T* RESTRICT kept, T* RESTRICT out) {
     INDEPENDENT for (int j = 0; j < n; ++j) {

@@ -1,5 +1,5 @@
 // Matrix products for few rows. The right factor is packed into panels of columns, once for a whole sequence, and the inner loop
-// reads it in order. Every element is one sum in one order: it does not depend on how rows and panels are shared out.
+// reads it in order. Every element is one sum in a fixed order, which does not depend on how rows and panels are divided.
 #pragma once
 #include "elementary.h"
 #include <algorithm>
@@ -15,15 +15,15 @@ constexpr int VECTOR_BYTES = 64;
 constexpr int VECTOR_BYTES = 32;
 #endif
 template <class T> constexpr int LANES = VECTOR_BYTES / int(sizeof(T));
-template <class T> constexpr int WIDTH = 2 * LANES<T>;  // columns of a panel
+template <class T> constexpr int WIDTH = 2 * LANES<T>;  // the number of columns of a panel
 constexpr int TALL = VECTOR_BYTES == 64 ? 12 : 6;  // rows of a tile: its 24 or 12 sums, a row of the panel and a factor fill the registers
-constexpr int DEPTH = VECTOR_BYTES == 64 ? 800 : 384;  // of a tile: low ones need their part of a panel in the first-level cache
-constexpr int STRETCH = 96;                            // rows that meet a panel one after the other: they stay in the second-level cache
+constexpr int DEPTH = VECTOR_BYTES == 64 ? 800 : 384;  // depth of a tile: low tiles need their part of a panel in the first-level cache
+constexpr int STRETCH = 96;                            // rows that are multiplied with a panel in turn: they stay in the second-level cache
 
 inline int pieces(int total, int size) { return (total + size - 1) / size; }
 inline int evenly(int total, int most) { return pieces(total, pieces(total, most)); }  // no small piece is left over at the end
 
-// Memory that a thread keeps for its next call: to give it back to the system and ask anew costs more than the packing.
+// Memory that a thread keeps for its next call: returning it to the system and requesting it again costs more than the packing.
 template <class T, int place>
 T* workspace(size_t count) {
   static thread_local std::unique_ptr<T[]> kept;
@@ -32,16 +32,16 @@ T* workspace(size_t count) {
   return kept.get();
 }
 
-// Element (row, depth) is at row * by_row + depth * by_depth. Given by reference: to copy it costs more than the call.
+// Element (row, depth) is at row * by_row + depth * by_depth. Passed by reference, because copying it costs more than the call.
 template <class T> struct Left { const T* data; int64_t by_row, by_depth; };
 template <class T> struct Start { const T* data; int64_t by_row; };  // what the product is added to
 
-// c = start + a b, of R rows and the first N columns of a panel: two vectors, one or half of one.
+// Computes c = start + a b for R rows and the first N columns of a panel: two vectors, one vector or half of one.
 template <class T, int R, int N>
 void tile(int depth, const Left<T>& a, const T* b, const Start<T>& start, T* c, int64_t c_row) {
   constexpr int LANE = std::min(N, LANES<T>), PARTS = N / LANE;
   typedef T Vector __attribute__((vector_size(LANE * sizeof(T))));
-  typedef T Loose __attribute__((vector_size(LANE * sizeof(T)), aligned(sizeof(T)), may_alias));  // as it lies in memory, at any place
+  typedef T Loose __attribute__((vector_size(LANE * sizeof(T)), aligned(sizeof(T)), may_alias));  // for unaligned loads and stores
   Vector sum[R][PARTS], right[PARTS];  // in registers, if the loops over them are unrolled
 #pragma GCC unroll 12
   for (int r = 0; r < R; ++r)
@@ -62,7 +62,7 @@ void tile(int depth, const Left<T>& a, const T* b, const Start<T>& start, T* c, 
     for (int p = 0; p < PARTS; ++p) *(Loose*)(c + r * c_row + p * LANE) = sum[r][p];
 }
 
-// The same for up to TALL rows, and for the last panel, which may have fewer columns than a whole one.
+// Does the same for up to TALL rows, and for the last panel, which may have fewer columns than a whole one.
 template <class T, int N, int... R>
 void tile_of(std::integer_sequence<int, R...>, int rows, int width, int depth, const Left<T>& a, const T* b, const Start<T>& start, T* c, int64_t c_row) {
   static constexpr void (*tiles[])(int, const Left<T>&, const T*, const Start<T>&, T*, int64_t) = {tile<T, R + 1, N>...};
@@ -81,21 +81,22 @@ STAGE void any_tile(int rows, int width, int depth, const Left<T>& a, const T* b
   tile_of<T, L / 2>(heights, rows, width, depth, a, b, start, c, c_row);
 }
 
-// c = start + a b for any number of rows and one panel. start may be c.
+// Computes c = start + a b for any number of rows and one panel. start may be c.
 template <class T>
 void panel_product(int64_t rows, int width, int depth, const Left<T>& a, const T* b, Start<T> start, T* c, int64_t c_row) {
   const int deep = evenly(depth, DEPTH);
   const int64_t tiles = (rows + TALL - 1) / TALL;
   for (int l = 0; l < depth; l += deep, start = {c, c_row})
     for (int64_t k = 0; k < tiles; ++k) {
-      // all nearly as tall: a low tile takes as long
+      // all tiles have nearly the same height, because a low tile takes as long as a tall one
       const int64_t r = rows * k / tiles, end = rows * (k + 1) / tiles;
       any_tile<T>(int(end - r), width, std::min(deep, depth - l), {a.data + r * a.by_row + l * a.by_depth, a.by_row, a.by_depth},
                   b + int64_t(l) * WIDTH<T>, {start.data + r * start.by_row, start.by_row}, c + r * c_row, c_row);
     }
 }
 
-// A panel of the transpose of w (columns x depth): its columns are rows of w, turned in squares of four, while the next rows are on their way.
+// Packs a panel of the transpose of w (columns x depth): its columns are rows of w, transposed in 4 x 4 squares while the next rows are
+// prefetched.
 template <class T>
 void pack_transposed(const T* w, int width, int depth, T* out) {
   constexpr int W = WIDTH<T>;
@@ -114,7 +115,7 @@ void pack_transposed(const T* w, int width, int depth, T* out) {
     for (int l = j < whole ? deep : 0; l < depth; ++l) out[l * W + j] = w[int64_t(j) * depth + l];
 }
 
-// The panels of a matrix whose rows are where `row` says; each row is read in order.
+// Packs the panels of a matrix; `row` returns the address of each row, and each row is read in order.
 template <class T, class Row>
 void pack(const Row& row, int columns, int depth, T* out) {
   constexpr int W = WIDTH<T>;
@@ -122,15 +123,15 @@ void pack(const Row& row, int columns, int depth, T* out) {
     const T* from = row(l);
     T* to = out + int64_t(l) * W;
     int j = 0;
-    for (; j + W <= columns; j += W, to += int64_t(depth) * W) std::memcpy(to, from + j, W * sizeof(T));  // of a fixed size: no call
+    for (; j + W <= columns; j += W, to += int64_t(depth) * W) std::memcpy(to, from + j, W * sizeof(T));  // a fixed size avoids a function call
     if (j < columns) std::fill(std::copy(from + j, from + columns, to), to + W, T(0));
   }
 }
 
-// c (columns of a, n) = transpose of a, times the matrix of these rows.
+// The right factor and the result: c (columns of a, n) = the transpose of a times the matrix of these rows.
 template <class T> struct Right { const T* const* rows; int n; T* c; };
 
-// Rows [first, last) of such products; a is (depth, columns).
+// Computes rows [first, last) of such products; a is (depth, columns).
 template <class T>
 void transposed_products(int first, int last, int64_t depth, const T* a, int64_t columns, std::initializer_list<Right<T>> rights) {
   constexpr int W = WIDTH<T>;

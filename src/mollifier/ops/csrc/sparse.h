@@ -1,4 +1,4 @@
-// A linear layer and its mollified unit where most units are copied: only those that are not are computed, exactly. float32.
+// A linear layer and its mollified unit where most units are copied: only the other units are computed, and exactly. float32 only.
 #pragma once
 #include "stages.h"
 #include <algorithm>
@@ -10,7 +10,7 @@ typedef float Lanes __attribute__((vector_size(32), aligned(4), may_alias));
 inline Lanes lanes(const float* at) { return *(const Lanes*)at; }
 inline float sum_of(Lanes s) { return ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7])); }
 
-// Products of four rows of w with x: x is read once for the four.
+// Computes the products of four rows of w with x; x is read once for all four.
 inline void dot4(const float* const* w, const float* x, int n, float* out) {
   const float *w0 = w[0], *w1 = w[1], *w2 = w[2], *w3 = w[3];
   Lanes s0 = {}, s1 = {}, s2 = {}, s3 = {};
@@ -40,7 +40,7 @@ inline void axpy4(const float* v, const float* const* x, float* y, int n) {
 
 inline void axpy(float v, const float* RESTRICT x, float* RESTRICT y, int n) { for (int k = 0; k < n; ++k) y[k] += v * x[k]; }
 
-// y += sum of v[k] row(k)
+// y += the sum of v[k] row(k)
 template <class Row>
 inline void weighted_sum(const float* v, int64_t count, Row row, float* y, int n) {
   int64_t k = 0;
@@ -53,14 +53,14 @@ inline void weighted_sum(const float* v, int64_t count, Row row, float* y, int n
 
 struct Sizes {
   int64_t rows, in, out;
-  // Rows go in blocks, and blocks in pieces for the threads: both fixed, so that no sum depends on the threads.
+  // Rows are grouped into blocks, and blocks into pieces for the threads. Both groupings are fixed, so that no sum depends on the threads.
   static constexpr int64_t TALL = 16;
   int64_t blocks() const { return (rows + TALL - 1) / TALL; }
   int pieces() const { return int(std::min<int64_t>(8, blocks())); }
 };
 
-// What is kept for the backward pass of a block of rows, in 2 numbers for each of its units: how many units are computed in each row
-// and, for all of these, index, psi's derivative by x, and that by a.
+// What is kept for the backward pass of a block of rows, in room for 2 numbers per unit: the number of units computed in each row and, for
+// each of these units, its index and psi's derivatives with respect to x and to a.
 struct Block {
   int64_t first, rows;
   int32_t* counts;
@@ -89,7 +89,7 @@ STAGE void computed(const uint32_t* RESTRICT bits, int32_t threshold, uint8_t* R
   for (int k = 0; k < n; ++k) flags[k] = !is_copied(bits[k], threshold);
 }
 
-// Lists the units to compute. False: there are too many of them in some block; then the layer is to be computed whole.
+// Lists the units to compute. Returns false if some block has too many of them; then the whole layer must be computed.
 inline bool sparse_list(const Sizes& s, double level, Seed key, float* slots, int threads) {
   const int32_t threshold = copy_threshold(level);
   std::vector<uint8_t> fits(s.pieces(), 1);
@@ -129,7 +129,7 @@ STAGE void hash_each(Seed s, const uint32_t* RESTRICT places, int n, uint32_t* R
   for (int k = 0; k < n; ++k) bits[k] = hash(places[k], s.low, s.high);
 }
 
-// x: (rows, in). y: (rows, out), out >= in: x is copied, padded with zeros, but for the listed units.
+// x: (rows, in). y: (rows, out), out >= in. x is copied, padded with zeros, except in the listed units.
 inline void sparse_forward(const Sizes& s, const Activation& act, const Push<float>& push, Seed key, const float* x, const float* w,
                            const float* bias, const float* a, int64_t a_count, float* slots, float* y, int threads) {
   each_block(s, slots, threads, [&](int, const Block& block) {
@@ -164,7 +164,7 @@ inline void sparse_forward(const Sizes& s, const Activation& act, const Push<flo
   });
 }
 
-// grad_x may be null, and so may the gradients of what is learned. `scratch` has room for rows x out numbers.
+// grad_x and the gradients of the learned parameters may be null. `scratch` has room for rows x out numbers.
 inline void sparse_backward(const Sizes& s, const float* grad, const float* x, const float* w, const float* kept, float* scratch,
                             float* grad_x, float* grad_w, float* grad_bias, float* grad_a, int64_t a_count, int threads) {
   float* slots = (float*)kept;  // only read
@@ -196,7 +196,7 @@ inline void sparse_backward(const Sizes& s, const float* grad, const float* x, c
     else grad_a[j] = total;
   }
   if (!grad_w && !grad_bias) return;
-  // The same numbers by unit instead of by row: each weight's gradient is summed by one thread, in order.
+  // The same numbers are sorted by unit instead of by row, so that each weight's gradient is summed by one thread, in order.
   std::vector<int64_t> first(s.out + 2, 0);
   for (int64_t number = 0; number < s.blocks(); ++number) {
     const Block block(s, slots, number);

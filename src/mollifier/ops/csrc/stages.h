@@ -8,18 +8,18 @@ namespace mollifier {
 
 constexpr double HALF_NORMAL_MEAN = 0.79788456080286535588;
 
-// What the push needs; `extra` is added to s: 0, or so much that psi is the tangent (p = 1 by the odds).
+// What the push needs. `extra` is added to s: it is 0, or so large that psi is the tangent (p = 1 by the odds).
 template <class T> struct Push { T slope, offset, quarter, extra; };
 
-// s = c p sigma |xi|, or c p / (1 - p) sigma |xi| by the odds. For expected values |xi| is its mean, and xi is then given as 1.
+// s = c p sigma |xi|, or c p / (1 - p) sigma |xi| by the odds. For expected values |xi| is replaced by its mean, and xi is passed as 1.
 template <class T>
 Push<T> push_of(const Activation& act, double level, double c, bool odds, bool expected) {
   const double strength = odds ? c * level / std::max(1.0 - level, 1e-6) : c * level;
   return {T(act.slope), T(act.offset), T(0.25 * strength * (expected ? HALF_NORMAL_MEAN : 1.0)), odds && level >= 1.0 ? T(1e30) : T(0)};
 }
 
-// Algorithm 1 of one element, here and nowhere else: psi = f + clip(u - f, -s, s), s = strength tanh^2(a (u - f) / 2) / 4 |xi|, and its
-// derivatives by x and by a. f: the activation, d: its derivative, gap: u - f.
+// Algorithm 1 for one element, implemented only here: psi = f + clip(u - f, -s, s), s = strength tanh^2(a (u - f) / 2) / 4 |xi|, and its
+// derivatives with respect to x and to a. f: the activation, d: its derivative, gap: u - f.
 template <class T> struct Psi { T value, by_x, by_a; };
 template <class T>
 inline Psi<T> psi(T f, T d, T gap, T slope, T a, T quarter_xi, T extra) {
@@ -30,13 +30,13 @@ inline Psi<T> psi(T f, T d, T gap, T slope, T a, T quarter_xi, T extra) {
   return {f + clamp(gap, -s, s), whole ? slope : d + by_scale * a * (slope - d), whole ? T(0) : by_scale * gap};
 }
 
-// psi of a chunk, written over f.
+// Computes psi for a chunk and overwrites f with it.
 template <class T>
 STAGE void psi_values(const Push<T> p, const T* RESTRICT x, T* RESTRICT f, const T* RESTRICT a, const float* RESTRICT xi, int n) {
   for (int k = 0; k < n; ++k) f[k] = psi(f[k], T(0), p.slope * x[k] + p.offset - f[k], p.slope, a[k], p.quarter * T(xi[k]), p.extra).value;
 }
 
-// The same, with psi's derivatives by x (over d) and by a.
+// Does the same, and also computes psi's derivatives with respect to x (overwriting d) and to a.
 template <class T>
 STAGE void psi_both(const Push<T> p, const T* RESTRICT x, T* RESTRICT f, T* RESTRICT d, const T* RESTRICT a,
                     const float* RESTRICT xi, T* RESTRICT by_a, int n) {
@@ -48,9 +48,9 @@ STAGE void psi_both(const Push<T> p, const T* RESTRICT x, T* RESTRICT f, T* REST
 
 template <class T> constexpr T TINY = T(1e-37);
 
-// The derivatives of a noisy ReLU by its output (RELU_OUTPUT), so that its input need not be kept. The output is x where x > 0. Below, it is
-// -s where the push ends at some -x farther down, for which s = strength t^2 and |a x| = log((1 + t) / (1 - t)); else the push takes it to x.
-// by_a is |a| times the derivative: a quotient less for each element.
+// Computes the derivatives of a noisy ReLU from its output (RELU_OUTPUT), so that its input need not be kept. The output is x where x > 0.
+// Below 0 it is -s if the push ends before it reaches x, with s = strength t^2 and |a x| = log((1 + t) / (1 - t)); otherwise the push takes
+// it to x. by_a is |a| times the derivative, which saves one division per element.
 template <class T>
 STAGE void relu_back(const Push<T> p, const T* RESTRICT out, const T* RESTRICT a, const float* RESTRICT xi, T* RESTRICT by_x,
                      T* RESTRICT by_a, int n) {
@@ -65,8 +65,8 @@ STAGE void relu_back(const Push<T> p, const T* RESTRICT out, const T* RESTRICT a
   }
 }
 
-// phi: below where the unit is copied, else what is there already (with below added, if residual). What is not taken must not
-// be multiplied by 0 instead: it may be infinite.
+// phi: below where the unit is copied, otherwise the value already there (with below added, if residual). The value that is not taken is
+// discarded rather than multiplied by 0, because it may be infinite.
 template <bool residual, class T>
 STAGE void mix(const uint32_t* RESTRICT bits, int32_t threshold, const T* RESTRICT below, T* RESTRICT f, int n) {
   for (int k = 0; k < n; ++k) f[k] = is_copied(bits[k], threshold) ? below[k] : (residual ? f[k] + below[k] : f[k]);
@@ -77,7 +77,7 @@ STAGE void choose(const uint32_t* RESTRICT bits, int32_t threshold, const T* RES
   for (int k = 0; k < n; ++k) out[k] = is_copied(bits[k], threshold) ? below[k] : f[k];
 }
 
-// The gradient by the unit's input and, summed up, by a: 0 where the unit is copied.
+// The gradient with respect to the unit's input and, summed, with respect to a; both are 0 where the unit is copied.
 template <class T>
 STAGE void back(const uint32_t* RESTRICT bits, int32_t threshold, const T* RESTRICT grad, const T* RESTRICT by_x, const T* RESTRICT by_a,
                 T* RESTRICT out, T* RESTRICT out_a, int n) {
@@ -88,7 +88,7 @@ STAGE void back(const uint32_t* RESTRICT bits, int32_t threshold, const T* RESTR
   }
 }
 
-// The gradient by what a copy without noise does not copy, and the one that goes to below.
+// For a copy without noise: the gradient of the units that are not copied, and the gradient that goes to below.
 template <class T>
 STAGE void keep(const uint32_t* RESTRICT bits, int32_t threshold, const T* RESTRICT grad, T* RESTRICT out, int n) {
   for (int k = 0; k < n; ++k) out[k] = is_copied(bits[k], threshold) ? T(0) : grad[k];
@@ -98,7 +98,7 @@ STAGE void pass(const uint32_t* RESTRICT bits, int32_t threshold, const T* RESTR
   for (int k = 0; k < n; ++k) out[k] = is_copied(bits[k], threshold) ? grad[k] : T(0);
 }
 
-// The same for expected values: p of each unit is copied, and 1 - p is not.
+// The same for expected values: of each unit, the fraction p is copied and 1 - p is not.
 template <bool residual, class T>
 STAGE void mix_mean(T p, const T* RESTRICT below, T* RESTRICT f, int n) {
   for (int k = 0; k < n; ++k) f[k] = p * below[k] + (T(1) - p) * (residual ? f[k] + below[k] : f[k]);

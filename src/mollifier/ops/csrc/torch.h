@@ -1,5 +1,5 @@
-// The few functions of torch's stable C interface that the operators call, declared here and looked up when the library is loaded:
-// to build it takes a compiler and no torch, and a torch that lacks one of them is told so instead of crashing.
+// The few functions of torch's stable C interface that the operators call, declared here and looked up when the library is loaded.
+// Building therefore needs a compiler but not torch, and if torch lacks one of them, this is reported instead of crashing.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -19,9 +19,9 @@ using TensorHandle = TensorOpaque*;
 using ListHandle = ListOpaque*;
 using LibraryHandle = LibraryOpaque*;
 using Kernel = void (*)(Value* stack, uint64_t inputs, uint64_t outputs);
-constexpr uint64_t TORCH_2_10 = (2ULL << 56) | (10ULL << 48);  // the interface that is spoken; later versions understand it
+constexpr uint64_t TORCH_2_10 = (2ULL << 56) | (10ULL << 48);  // the version of the interface used; later versions support it
 
-// name, its arguments. All return 0 if they succeed.
+// Each entry: the name, then the arguments. All functions return 0 on success.
 #define MOLLIFIER_TORCH_CALLS(CALL)                                                                                        \
   CALL(aoti_torch_library_init_impl, (const char*, const char*, const char*, uint32_t, LibraryHandle*))                    \
   CALL(torch_library_impl, (LibraryHandle, const char*, Kernel, uint64_t))                                                 \
@@ -39,7 +39,7 @@ constexpr uint64_t TORCH_2_10 = (2ULL << 56) | (10ULL << 48);  // the interface 
   CALL(aoti_torch_get_strides, (TensorHandle, int64_t**))                                                                  \
   CALL(aoti_torch_get_dtype, (TensorHandle, int32_t*))                                                                     \
   CALL(aoti_torch_empty_strided, (int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, TensorHandle*))
-// Numbers that torch gives to things.
+// Numbers that torch assigns to types, devices and layouts.
 #define MOLLIFIER_TORCH_NUMBERS(NUMBER)                                                                                    \
   NUMBER(aoti_torch_dtype_float32)                                                                                         \
   NUMBER(aoti_torch_dtype_float64)                                                                                         \
@@ -56,7 +56,7 @@ struct Torch {
 #define POINTER(name) int32_t (*name)() = nullptr;
   MOLLIFIER_TORCH_NUMBERS(POINTER)
 #undef POINTER
-  void *sgemm = nullptr, *dgemm = nullptr;  // torch's own matrix products; null where this build does not show them
+  void *sgemm = nullptr, *dgemm = nullptr;  // torch's own matrix products; null if this build of torch does not export them
   int32_t float32 = 0, float64 = 0, bfloat16 = 0, int64 = 0, cpu = 0, contiguous = 0, channels_last = 0;
   void ask_numbers() {
     float32 = aoti_torch_dtype_float32(), float64 = aoti_torch_dtype_float64(), bfloat16 = aoti_torch_dtype_bfloat16();
@@ -80,7 +80,7 @@ template <class T> T value_as(Value v) {
   return part;
 }
 
-// A tensor that is given back when it goes out of scope; or none.
+// A tensor that is released when it goes out of scope, or no tensor.
 class Tensor {
   TensorHandle handle = nullptr;
 
@@ -115,7 +115,7 @@ class Tensor {
   }
   template <class T> T* data() const { return static_cast<T*>(address()); }
 
-  // Does each dimension, from the innermost on, follow the one before without a gap? Channels come first there, or in their order.
+  // Returns whether the dimensions, from the innermost outward, follow each other without gaps. Channels are innermost, or in their usual place.
   bool packed(bool channels_first) const {
     const int64_t *n = sizes(), *step = strides(), all = dim();
     int64_t expected = 1;
@@ -129,7 +129,7 @@ class Tensor {
   bool contiguous() const { return packed(false); }
   bool channels_last() const { return dim() == 4 && packed(true); }
 
-  // Itself, or a copy in memory order, channels last or not.
+  // Returns the tensor itself or, if needed, a copy that is contiguous, with channels last or not.
   Tensor laid_out(bool last = false) && {
     if (last ? channels_last() : contiguous()) return std::move(*this);
     Value stack[2] = {release(), value_of(last ? torch.channels_last : torch.contiguous)};
@@ -152,7 +152,7 @@ inline Tensor empty(const std::vector<int64_t>& shape, int32_t dtype, bool chann
   return Tensor(made);
 }
 
-// The arguments of a call, taken one after the other; all of them must be.
+// The arguments of a call, taken one after the other; all of them must be taken.
 class Arguments {
   Value* at;
 
@@ -201,7 +201,7 @@ inline int threads() {
   return int(count);
 }
 
-// The one number in a tensor of this host, whatever its type: a level, a step.
+// Returns the single number in a CPU tensor of any type, such as a level or a step.
 inline double number_in(const Tensor& t) {
   const int32_t kind = t.dtype();
   if (kind == torch.float64) return *t.data<double>();

@@ -8,10 +8,11 @@ namespace mollifier {
 
 namespace {
 
-// Pieces of the data that one thread works on; they depend on the shape alone, and so does every sum. An even number: two threads have the same.
+// The number of pieces of the data, each processed by one thread. It depends only on the shape, and so does every sum. Usually it is even, so
+// that two threads have equal work.
 int64_t pieces(const Shape& s) { return std::min<int64_t>(s.outer, std::max<int64_t>(1, std::min<int64_t>(64, s.total() / 16384 * 2))); }
 
-// Short rows of features are taken several at a time where nothing is padded: longer chunks, of whole vectors if possible.
+// Where nothing is padded, several short rows of features are processed together, for longer chunks, of whole vectors if possible.
 int64_t together(const Shape& s) {
   int64_t found = 1;
   if (s.inner != 1 || (s.in_units && s.in_units != s.units)) return found;
@@ -21,8 +22,8 @@ int64_t together(const Shape& s) {
 }
 
 // Calls body(first element, number of elements, unit of the first, below's first element or -1) for rows [begin, end).
-// A chunk lies within one unit's pixels, or within one row of units. Of pixels it is half as long: a backward pass over them, which keeps nothing,
-// has twice as many buffers.
+// A chunk lies within one unit's pixels, or within one row of units. A chunk of pixels is half as long, because the backward pass over pixels,
+// for which nothing is kept, has twice as many buffers.
 template <class Body>
 void chunks(const Shape& s, int64_t begin, int64_t end, Body body) {
   if (s.inner == 1) {
@@ -44,7 +45,7 @@ void chunks(const Shape& s, int64_t begin, int64_t end, Body body) {
   }
 }
 
-// A sum in sixteen lanes, which the compiler vectorises without leave to reorder.
+// A sum in sixteen lanes, which the compiler can vectorise without permission to reorder additions.
 template <class T>
 STAGE T total(const T* RESTRICT v, int n) {
   T lanes[16] = {};
@@ -57,7 +58,7 @@ STAGE T total(const T* RESTRICT v, int n) {
   return sum;
 }
 
-// What both passes need: the shape with short rows taken together, the a of so many rows, and what the stages are given.
+// What both passes need: the shape with short rows joined, a repeated for the joined rows, and the arguments of the stages.
 template <class T>
 struct Plan {
   const int64_t tall;
@@ -78,7 +79,7 @@ struct Plan {
   }
 };
 
-// The a of a chunk: one for all, one a unit along the row, or one unit's pixels.
+// The a of a chunk: one for all units, one per unit along the row, or one for all pixels of a unit.
 template <class T>
 const T* spread(const Shape& s, const T* a, int64_t count, int64_t unit, T* buffer, int n) {
   if (count != 1 && s.inner == 1) return a + unit;
@@ -86,7 +87,7 @@ const T* spread(const Shape& s, const T* a, int64_t count, int64_t unit, T* buff
   return buffer;
 }
 
-// Where the storage is of the type computed in, stages read and write it in place; else through a buffer of this chunk.
+// If the storage type is the type used for the computation, the stages read and write in place; otherwise they use a buffer for this chunk.
 template <class S, class T>
 const T* input(const S* at, T* buffer, int n) {
   if constexpr (std::is_same_v<S, T>) return at;
@@ -150,7 +151,7 @@ void unit_backward(const Unit& w, const S* grad, const S* x, const S* by_x, cons
   const Shape& shape = plan.shape;
   const bool copies = shape.in_units > 0;
   const int64_t parts = plan.parts;
-  std::vector<T> sums(w.noisy ? parts * shape.units : 0, T(0));  // a's gradient: one row a piece, added up in order
+  std::vector<T> sums(w.noisy ? parts * shape.units : 0, T(0));  // a's gradient: one row per piece, added up in order
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1 && parts > 1)
   for (int64_t part = 0; part < parts; ++part) {
     T in[CHUNK], above[CHUNK], value[CHUNK], slope[CHUNK], slope_a[CHUNK], as[CHUNK], kept[CHUNK], to[CHUNK], to_below[CHUNK];
