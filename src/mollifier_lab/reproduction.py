@@ -89,6 +89,11 @@ _ALL = (
         smoke={**_MLP, "train": 400, "width": 20},
     ),
     Study(
+        name="pentomino-fixed", task="pentomino", claim="our addition: the first layer, which narrows, copies by a fixed projection instead of a learned one",
+        methods=("mollified:projection=fixed", "mollified-residual:projection=fixed"), seeds=5, hours=0.13, trial_changes={"epochs": 25.0}, trial_part=0.25,
+        smoke={**_MLP, "train": 400, "width": 20},
+    ),
+    Study(
         name="parity-1000", task="parity", claim="mollified converges faster than residual + batch norm; plain does not learn",
         methods=(*CONTROLS, "mollified", "mollified-residual"), seeds=5, hours=0.06, changes={"samples": 1000, **_FIXED},
         trials=16, trial_changes={"updates": 5000}, trial_part=0.1, smoke=_PARITY,
@@ -119,6 +124,10 @@ _ALL = (
     Study(
         name="mnist-appendix", task="mnist", claim="6 layers, RMSProp; Monte-Carlo weight noise does not help",
         methods=(*CONTROLS, "mollified", "weight-noise"), seeds=5, hours=0.03, trials=16, trial_changes={"epochs": 20.0}, trial_part=0.2, smoke=_MNIST,
+    ),
+    Study(
+        name="mnist-fixed", task="mnist", claim="our addition: mnist-appendix with a fixed projection in the first layer, which narrows",
+        methods=("mollified:projection=fixed",), seeds=5, hours=0.03, trials=16, trial_changes={"epochs": 20.0}, trial_part=0.2, smoke=_MNIST,
     ),
     # 30 layers: a depth at which the mollified network is known to train, so that the forms can differ
     Study(
