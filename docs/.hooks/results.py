@@ -29,6 +29,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     sections = [
         wide + (RESULTS / "README.md").read_text(encoding="utf-8").replace("(frontier/README.md)", "(frontier.md)")
     ]
+    picture = RESULTS / "claims.png"  # the README shows it
+    files.append(File.generated(config, picture.name, content=picture.read_bytes()))
     frontier = (RESULTS / "frontier" / "README.md").read_text(encoding="utf-8")
     files.append(File.generated(config, "frontier.md", content=frontier))
     for study in STUDIES.values():

@@ -25,6 +25,7 @@ from typing import Literal
 from mollifier_lab.files import write_atomically
 from mollifier_lab.report.estimates import Estimate, estimate, paired
 from mollifier_lab.report.formats import show_count, show_difference, show_interval, show_metric
+from mollifier_lab.report.pictures import differences_png
 from mollifier_lab.report.reading import Run, number, read
 from mollifier_lab.report.summary import first_at
 from mollifier_lab.reproduction import STUDIES
@@ -107,12 +108,14 @@ class Verdict:
         found: Our numbers, as text.
         difference: The first variant minus the second, as text; empty without a second.
         verdict: One of `ORDER`.
+        relative: The difference as a fraction of the second variant's mean; None without a second, or with one seed.
     """
 
     claim: Claim
     found: str
     difference: str
     verdict: str
+    relative: Estimate | None = None
 
 
 def judge(difference: Estimate, says: Direction, margin: float = 0.0) -> str:
@@ -166,14 +169,19 @@ def _verdict(claim: Claim, results: Path) -> Verdict:
         verdict = "undecided" if not learns else "reproduced" if learns == claim.says else "not reproduced"
         return Verdict(claim, f"{shown[0]}; {reached} of {len(sides[0])} seeds reach the target", "", verdict)
     difference = paired(values[0], values[1])
-    margin = claim.margin * estimate(values[1].values()).mean
+    base = estimate(values[1].values()).mean
     interval = f" ({_interval(metric, difference)})" if difference.n > 1 else " (one seed)"
     return Verdict(
         claim,
         " against ".join(shown),
         _signed(metric, difference.mean) + interval,
-        judge(difference, claim.says, margin),
+        judge(difference, claim.says, claim.margin * base),
+        _relative(difference, base) if difference.n > 1 and base > 0 else None,
     )
+
+
+def _relative(difference: Estimate, base: float) -> Estimate:
+    return Estimate(difference.mean / base, difference.low / base, difference.high / base, difference.n)
 
 
 def _runs(folder: Path) -> dict[int, Run]:
@@ -246,11 +254,17 @@ BEGIN, END = "<!-- verdicts: written by `mollifier reproduce --verdicts` -->", "
 
 
 def write_verdicts(results: Path) -> list[Verdict]:
-    """Judge all claims, and write the table into the README of the results, between its two marks. A README without marks is not changed."""
+    """Judge all claims, write the table into the README of the results, between its two marks, and draw the differences beside it (claims.png).
+
+    Without such a README nothing is written.
+    """
     found, page = verdicts(results), results / "README.md"
     if page.is_file():
         before, mark, rest = page.read_text(encoding="utf-8").partition(BEGIN)
         _, end, after = rest.partition(END)
         if mark and end:
             write_atomically(page, f"{before}{BEGIN}\n\n{markdown(found)}\n\n{END}{after}".encode())
+            rows = [(each.claim.text, each.relative, each.verdict) for each in found if each.relative is not None]
+            if rows:
+                write_atomically(results / "claims.png", differences_png(rows))
     return found

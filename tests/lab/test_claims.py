@@ -100,11 +100,25 @@ def test_the_command_writes_the_table_between_the_marks_and_nothing_else(
     assert len(rows) == len(CLAIMS)
     assert rows[0].startswith(f"| {PENTOMINO} |")
     assert "**not reproduced**" in rows[0]
+    picture = tmp_path / "claims.png"
+    drawn = picture.read_bytes()
     write_verdicts(tmp_path)
     assert page.read_text() == first
+    assert picture.read_bytes() == drawn
+    picture.unlink()
     page.write_text("no marks\n")
     write_verdicts(tmp_path)
     assert page.read_text() == "no marks\n"
+    assert not picture.exists()
+
+
+def test_the_relative_difference_is_a_fraction_of_the_second_variant(tmp_path: Path) -> None:
+    write_finals(tmp_path, "pentomino", "residual", [0.30, 0.32, 0.28, 0.31, 0.29])
+    write_finals(tmp_path, "pentomino", "mollified-residual", [0.27, 0.30, 0.25, 0.28, 0.25])
+    relative = found(tmp_path, PENTOMINO).relative
+    assert relative is not None
+    assert relative.mean == pytest.approx(-0.03 / 0.30)
+    assert relative.low < relative.mean < relative.high < 0
 
 
 def test_every_claim_is_of_a_study_that_runs_its_variants() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mollifier_lab.report import curves, formats
+from mollifier_lab.report.estimates import Estimate
 from mollifier_lab.report.reading import VariantRuns
 from mollifier_lab.shortening import shorten_middle
 
@@ -99,6 +100,38 @@ def levels_png(tasks: dict[str, list[VariantRuns]]) -> bytes:
         _scale(right, log)
         _dress(right, "training loss", "training loss")
     return _png(figure, dots=DOTS if len(drawn) <= FEW else DOTS * 2 // 3)
+
+
+VERDICTS = {"reproduced": "#009E73", "undecided": "#777777", "not reproduced": "#D55E00"}
+FARTHEST = 0.6  # relative differences beyond this are drawn at the edge
+
+
+def differences_png(rows: Sequence[tuple[str, Estimate, str]]) -> bytes:
+    """Draw a row per claim: its paired difference as a fraction of what it is compared with, the 95 % interval, and the verdict as the colour."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.0, 1.3 + 0.36 * len(rows)), layout="constrained")
+    axis = figure.subplots()
+    axis.axvline(0.0, color="#444444", linewidth=1)
+    for place, (_, found, verdict) in enumerate(rows):
+        low, mean, high = (min(max(value, -FARTHEST), FARTHEST) for value in (found.low, found.mean, found.high))
+        edge = "<" if found.mean < -FARTHEST else ">" if found.mean > FARTHEST else "o"
+        axis.plot([low, high], [place, place], color=VERDICTS[verdict], linewidth=2.5, solid_capstyle="butt")
+        axis.plot(mean, place, edge, color=VERDICTS[verdict], markersize=7, clip_on=False)
+    axis.set_xlim(-FARTHEST, FARTHEST)
+    axis.set_ylim(len(rows) - 0.5, -0.5)
+    axis.set_yticks(range(len(rows)), [text for text, _, _ in rows], fontsize=9, parse_math=False)
+    axis.xaxis.set_major_formatter(lambda x, _: f"{x:+.0%}" if x else "0")
+    figure.supxlabel(
+        "difference in error, loss or updates, seed by seed, relative, with its 95 % interval; left of 0 the first one named is better",
+        fontsize=8.5,
+    )
+    axis.grid(axis="x", alpha=0.25, linewidth=0.6)
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    shown = [name for name in VERDICTS if any(verdict == name for _, _, verdict in rows)]
+    handles = [axis.plot([], [], "o-", color=VERDICTS[name], linewidth=2.5)[0] for name in shown]
+    figure.legend(handles, shown, frameon=False, fontsize=9, loc="outside upper right", ncols=len(shown))
+    return _png(figure)
 
 
 def _end(block: int, blocks: int) -> str:
