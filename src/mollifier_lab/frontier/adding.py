@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mollifier_lab.frontier.best import best_of
-from mollifier_lab.frontier.ways import ANNEAL, spread
+from mollifier_lab.frontier.ways import drawn_variants, spread
 from mollifier_lab.variants import Variant
 
 STEPS, CELLS, UPDATES, TRIALS = (100, 200, 400), ("rnn", "gru", "lstm"), 5000, 2
@@ -59,9 +59,7 @@ def variants(cell: str, way: str, updates: int = UPDATES) -> list[Variant]:
     ['plain:cell=gru,init=orthogonal,lr=0.000721', 'plain:cell=gru,init=orthogonal,lr=0.00416']
     """
     method, changes = WAYS[way]
-    horizon = {"horizon": ANNEAL * updates} if changes.get("schedule") == "front" else {}
-    rates = spread({"lr": (3e-4, 1e-2, "log")}, TRIALS)
-    return [Variant(method, dict(sorted({"cell": cell, **changes, **horizon, **rate}.items()))) for rate in rates]
+    return drawn_variants(method, {"cell": cell, **changes}, spread({"lr": (3e-4, 1e-2, "log")}, TRIALS), updates)
 
 
 def table(found: list[AddingResult]) -> str:

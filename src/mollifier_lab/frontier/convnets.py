@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from mollifier_lab.frontier.best import best_of
 from mollifier_lab.frontier.twins import DEPTHS
-from mollifier_lab.frontier.ways import ANNEAL, spread
+from mollifier_lab.frontier.ways import drawn_variants, spread
 from mollifier_lab.variants import Variant
 
 UPDATES, TRIALS = 1500, 3
@@ -61,9 +61,7 @@ def variants(way: str, updates: int = UPDATES) -> list[Variant]:
     ['plain:lr=0.00316,normalised=false', 'plain:lr=0.0316,normalised=false', 'plain:lr=0.316,normalised=false']
     """
     method, changes = WAYS[way]
-    horizon = {"horizon": ANNEAL * updates} if changes.get("schedule") == "front" else {}
-    rates = spread({"lr": (1e-3, 1.0, "log")}, TRIALS)
-    return [Variant(method, dict(sorted({**changes, **horizon, **rate}.items()))) for rate in rates]
+    return drawn_variants(method, changes, spread({"lr": (1e-3, 1.0, "log")}, TRIALS), updates)
 
 
 def table(found: list[Deployed]) -> str:

@@ -11,7 +11,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +56,18 @@ def spread(space: Mapping[str, Range], trials: int) -> list[dict[str, float]]:
     return found
 
 
+def drawn_variants(
+    method: str, changes: Mapping[str, Any], draws: Sequence[Mapping[str, Any]], updates: float
+) -> list[Variant]:
+    """Return a variant per draw; a front gets its horizon, the fraction `ANNEAL` of the updates.
+
+    >>> [str(each) for each in drawn_variants("mollified", {"schedule": "front"}, [{"lr": 0.1}], 1000)]
+    ['mollified:horizon=800,lr=0.1,schedule=front']
+    """
+    front = {"horizon": ANNEAL * updates} if changes.get("schedule") == "front" else {}
+    return [Variant(method, dict(sorted({**changes, **front, **each}.items()))) for each in draws]
+
+
 @dataclass(frozen=True)
 class Way:
     """A way to train a deep network.
@@ -80,12 +92,8 @@ class Way:
 
     def variants(self, depth: int, activation: str, updates: int = UPDATES) -> list[Variant]:
         """Return its trials for a cell of the map."""
-        front = {"horizon": ANNEAL * updates} if self.changes.get("schedule") == "front" else {}
-        draws = spread({**_LR, **self.drawn}, TRIALS)
-        of_cell = {"depth": depth, "activation": activation}
-        return [
-            Variant(self.method, dict(sorted({**of_cell, **self.changes, **front, **each}.items()))) for each in draws
-        ]
+        changes = {"depth": depth, "activation": activation, **self.changes}
+        return drawn_variants(self.method, changes, spread({**_LR, **self.drawn}, TRIALS), updates)
 
 
 WAYS = (
