@@ -75,6 +75,7 @@ class Study:
 
 
 _MLP = {"updates": 6, "evaluate_every": 6}
+_PENTOMINO = {**_MLP, "train": 400, "width": 20}
 _PARITY = {**_MLP, "samples": 200, "width": 20}
 _MNIST = {**_MLP, "width": 16, "batch": 100}
 _PTB = {"updates": 8, "evaluate_every": 8, "tokens": 4000, "width": 8, "steps": 10}
@@ -86,12 +87,12 @@ _ALL = (
     Study(
         name="pentomino", task="pentomino", claim="mollified 75.15 % accuracy, residual 69.5 %, after 100 epochs",
         methods=(*CONTROLS, "mollified", "mollified-residual"), seeds=5, hours=0.2, trial_changes={"epochs": 25.0}, trial_part=0.25,
-        smoke={**_MLP, "train": 400, "width": 20},
+        smoke=_PENTOMINO,
     ),
     Study(
         name="pentomino-fixed", task="pentomino", claim="our addition: the first layer, which narrows, copies by a fixed projection instead of a learned one",
         methods=("mollified:projection=fixed", "mollified-residual:projection=fixed"), seeds=5, hours=0.13, trial_changes={"epochs": 25.0}, trial_part=0.25,
-        smoke={**_MLP, "train": 400, "width": 20},
+        smoke=_PENTOMINO,
     ),
     Study(
         name="parity-1000", task="parity", claim="mollified converges faster than residual + batch norm; plain does not learn",

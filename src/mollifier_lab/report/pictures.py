@@ -102,7 +102,7 @@ def levels_png(tasks: dict[str, list[VariantRuns]]) -> bytes:
     return _png(figure, dots=DOTS if len(drawn) <= FEW else DOTS * 2 // 3)
 
 
-VERDICTS = {"reproduced": "#009E73", "undecided": "#777777", "not reproduced": "#D55E00"}
+VERDICTS = {"reproduced": COLOURS[2], "undecided": COLOURS[6], "not reproduced": COLOURS[1]}
 FARTHEST = 0.6  # relative differences beyond this are drawn at the edge
 
 
