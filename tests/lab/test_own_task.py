@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -75,8 +76,12 @@ def test_killed_and_run_again_it_is_the_same(
         assert child.process.is_alive(), "it ended before it was killed"
         time.sleep(0.005)
     assert child.process.pid is not None
-    for each in [*psutil.Process(child.process.pid).children(recursive=True), psutil.Process(child.process.pid)]:
-        each.kill()
+    study_itself = psutil.Process(child.process.pid)
+    for each in [*study_itself.children(recursive=True), study_itself]:
+        with contextlib.suppress(
+            psutil.NoSuchProcess
+        ):  # workers of Ray end by themselves as soon as their raylet is killed
+            each.kill()
     child.process.join()
     left = list(tmp_path.glob("*/*/result.json"))
     assert len(left) < 4, "nothing was left to do"

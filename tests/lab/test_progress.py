@@ -6,12 +6,13 @@ import logging
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from rich.console import Console
 
-from mollifier_lab import progress
+from mollifier_lab import overview as overview_module, progress
 from mollifier_lab.job import Job, Outcome
 from mollifier_lab.overview import Overview, Pace
 from mollifier_lab.progress import Progress, notes_to, print_line, telling
@@ -90,7 +91,11 @@ def jobs(root: Path, count: int) -> list[Job]:
 
 
 @pytest.mark.parametrize("screen", [80, 120], indirect=True)
-def test_a_study_shows_each_run_under_way_and_what_is_left_of_all(screen: Console, tmp_path: Path) -> None:
+def test_a_study_shows_each_run_under_way_and_what_is_left_of_all(
+    screen: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(time=lambda: 0.0, perf_counter=lambda: 100.0)
+    monkeypatch.setattr(overview_module, "time", clock)
     wanted = jobs(tmp_path, 4)
     overview = Overview(screen, wanted, done=1, workers=2)
     overview._bar.start()
@@ -100,17 +105,15 @@ def test_a_study_shows_each_run_under_way_and_what_is_left_of_all(screen: Consol
         job.notes.write_text(json.dumps({"update": 0, "total": 1000, "rate": 0.0, "phase": "compiling"}))
     overview.look()
     assert "compiling" in last(screen, 1)[0]
-    for path, (since, update) in overview._first.items():
-        overview._first[path] = (since - 10, update)
+    clock.perf_counter = lambda: 110.0
     for job, update in zip(wanted, (500, 900), strict=False):
         job.notes.write_text(json.dumps({"update": update, "total": 1000, "rate": 50.0, "phase": ""}))
     overview.look()
     whole, first, second = last(screen, 3)
     assert all(len(line) <= screen.width for line in (whole, first, second))
     assert "1/5" in whole
-    assert whole.rstrip().endswith(
-        "0:21 left"
-    )  # 10 s and 1.1 s are left of these, two of 15.6 s wait: 42 s of work for two
+    # 10 s and 1.1 s are left of these, two of 15.6 s wait: 42 s of work for two
+    assert whole.rstrip().endswith("0:21 left")
     for line, parts in ((first, ("plain, seed 0", "500/1000", "50/s", "0:10 left")), (second, ("seed 1", "900/1000"))):
         assert all(part in line for part in parts)
     wanted[0].notes.unlink()
