@@ -166,6 +166,20 @@ def test_what_is_not_taken_does_no_harm(bad):
     assert torch.equal(torch.autograd.grad(out, below, torch.full_like(out, bad))[0], torch.zeros(1, 4))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("unit_dim", [-1, -2], ids=["derivatives kept", "computed again"])
+def test_even_an_infinite_gradient_goes_one_way_only(dtype, unit_dim):
+    x = torch.randn(30, 40, 40, dtype=dtype, requires_grad=True)
+    below = torch.randn(30, 40, 40, dtype=dtype, requires_grad=True)
+    out = run_unit(x, below, torch.ones(40), Spec(activation("sigmoid"), 0.5, 20.0, "paper", unit_dim, 40))
+    by_x, by_below = torch.autograd.grad(out, (x, below), torch.full_like(out, float("inf")))
+    copied = by_below != 0
+    assert 0.45 < copied.double().mean() < 0.55
+    assert by_below[copied].isposinf().all()
+    assert not by_x[copied].any()
+    assert by_x[~copied].isposinf().all()
+
+
 def test_a_second_derivative_is_refused_and_says_what_to_do():
     x = torch.randn(3, 4, requires_grad=True)
     spec = Spec(activation("tanh"), 0.5, 20.0)

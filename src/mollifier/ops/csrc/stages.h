@@ -3,6 +3,7 @@
 #include "activations.h"
 #include "noise.h"
 #include <algorithm>
+#include <limits>
 
 namespace mollifier {
 
@@ -77,14 +78,22 @@ STAGE void choose(const uint32_t* RESTRICT bits, int32_t threshold, const T* RES
   for (int k = 0; k < n; ++k) out[k] = is_copied(bits[k], threshold) ? below[k] : f[k];
 }
 
-// The gradient with respect to the unit's input and, summed, with respect to a; both are 0 where the unit is copied.
+// Marks the units that are copied, by a derivative with respect to a that no other unit has: s and its derivatives are finite. A backward pass
+// for which derivatives are kept therefore needs no noise.
+template <class T> constexpr T COPIED = std::numeric_limits<T>::infinity();
 template <class T>
-STAGE void back(const uint32_t* RESTRICT bits, int32_t threshold, const T* RESTRICT grad, const T* RESTRICT by_x, const T* RESTRICT by_a,
-                T* RESTRICT out, T* RESTRICT out_a, int n) {
+STAGE void mark(const uint32_t* RESTRICT bits, int32_t threshold, T* RESTRICT by_a, int n) {
+  for (int k = 0; k < n; ++k) by_a[k] = is_copied(bits[k], threshold) ? COPIED<T> : by_a[k];
+}
+
+// The gradient with respect to the unit's input and, summed, with respect to a, both 0 where the unit is copied; and the gradient that goes to below.
+template <bool passes, class T>
+STAGE void back(const T* RESTRICT grad, const T* RESTRICT by_x, const T* RESTRICT by_a, T* RESTRICT out, T* RESTRICT out_a, T* RESTRICT out_below, int n) {
   for (int k = 0; k < n; ++k) {
-    const bool copied = is_copied(bits[k], threshold);
+    const bool copied = by_a[k] == COPIED<T>;
     out[k] = copied ? T(0) : grad[k] * by_x[k];
     out_a[k] += copied ? T(0) : grad[k] * by_a[k];
+    if (passes) out_below[k] = copied ? grad[k] : T(0);
   }
 }
 

@@ -125,6 +125,7 @@ void unit_forward(const Unit& w, const S* x, const S* below, const T* a, int64_t
           T *d = output(by_x + i, slope), *ba = output(by_a + i, slope_a);
           activate<T>(w.act, xs, f, d, n);
           psi_both<T>(plan.push, xs, f, d, scale, xi, ba, n);
+          if (below && !w.expected) mark<T>(bits, plan.threshold, ba, n);
           flush(d, by_x + i, n);
           flush(ba, by_a + i, n);
         } else {
@@ -162,8 +163,8 @@ void unit_backward(const Unit& w, const S* grad, const S* x, const S* by_x, cons
     chunks(shape, part * shape.outer / parts, (part + 1) * shape.outer / parts, [&](int64_t i, int n, int64_t unit, int64_t from) {
       const T* gs = input(grad + i, above, n);
       T* gx = output(grad_x + i, to);
-      const bool passes = grad_below && from >= 0;
-      if (!w.expected) hash_chunk(plan.key, uint32_t(i), n, bits);
+      T* gb = grad_below && from >= 0 ? output(grad_below + from, to_below) : nullptr;
+      if (!w.expected && !by_x) hash_chunk(plan.key, uint32_t(i), n, bits);
       if (!w.noisy) {
         if (w.expected) scaled<T>(T(1) - plan.p, gs, gx, n);
         else keep<T>(bits, plan.threshold, gs, gx, n);
@@ -182,18 +183,18 @@ void unit_backward(const Unit& w, const S* grad, const S* x, const S* by_x, cons
             activate<T>(w.act, xs, value, slope, n);
             psi_both<T>(plan.push, xs, value, slope, scale, xi, slope_a, n);
           }
+          if (copies && !w.expected) mark<T>(bits, plan.threshold, slope_a, n);
         }
         T* sums_of = shape.inner == 1 ? sum + unit : kept;
         if (shape.inner != 1) std::fill(kept, kept + n, T(0));
         if (w.expected) back_mean<T>(copies ? plan.p : T(0), gs, dx, da, gx, sums_of, n);
-        else back<T>(bits, plan.threshold, gs, dx, da, gx, sums_of, n);
+        else gb ? back<true, T>(gs, dx, da, gx, sums_of, gb, n) : back<false, T>(gs, dx, da, gx, sums_of, gb, n);
         if (shape.inner != 1) sum[unit] += total(kept, n);
       }
       flush(gx, grad_x + i, n);
-      if (passes) {
-        T* gb = output(grad_below + from, to_below);
-        if (w.expected) scaled<T>(w.residual ? T(1) : plan.p, gs, gb, n);
-        else pass<T>(bits, w.residual ? 65536 : plan.threshold, gs, gb, n);
+      if (gb) {
+        if (w.residual || w.expected) scaled<T>(w.residual ? T(1) : plan.p, gs, gb, n);
+        else if (!w.noisy) pass<T>(bits, plan.threshold, gs, gb, n);
         flush(gb, grad_below + from, n);
       }
     });
