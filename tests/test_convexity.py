@@ -141,11 +141,11 @@ def test_with_the_fixed_projection_a_network_that_narrows_is_convex_too(network,
 
 
 def test_a_learned_projection_makes_it_a_product_convex_in_each_factor():
-    """Where a layer narrows the copy is a learned projection P: the objective at level 1 is that of W P x, a product of two linear
+    """Where a layer narrows and the copy is a learned projection P, the objective at level 1 is that of W P x, a product of two linear
     maps. It is convex in the head W and in P alone, but not in both together, so the paper's claim holds for padding and for the fixed
     projection only.
     """
-    net = mollifier.mollify(mlp(5, 3, 3).double()).eval()
+    net = mollifier.mollify(mlp(5, 3, 3).double(), projection="learned").eval()
     x = torch.randn(12, 5, dtype=torch.float64)
     loss, start = objective(net, x, "logistic")
     sizes = {name: value.numel() for name, value in net.named_parameters()}

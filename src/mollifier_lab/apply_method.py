@@ -10,6 +10,7 @@ from torch.nn.utils import parametrize
 
 import mollifier
 from mollifier.nn import Annealed, RecurrentOptions, WeightNoise
+from mollifier.nn.copy import Projection
 from mollifier_lab.errors import LabError
 from mollifier_lab.models.branches import Residual
 from mollifier_lab.models.sparse import SparseInputLinear
@@ -115,7 +116,7 @@ def _mollify(model: nn.Module, options: dict[str, Any], settings: Settings, exam
         options["recurrent"] = RecurrentOptions(**recurrent)
     if any(isinstance(part, Residual) for part in model.modules()):
         options.setdefault("blocks", is_block)
-    mollifier.mollify(model, c=settings.c, projection=settings.projection, example=example, **options)
+    mollifier.mollify(model, c=settings.c, projection=_projection(settings), example=example, **options)
     _project_sparse_inputs(model)
     for part in model.modules():
         if isinstance(part, mollifier.nn.NoisyActivation):
@@ -132,6 +133,11 @@ def _project_sparse_inputs(model: nn.Module) -> None:
             SparseInputLinear.of(part.projection)
 
 
+def _projection(settings: Settings) -> Projection:
+    """Return how narrowing layers copy; by default with a learned projection, as in all results so far (`mollify` has a fixed one)."""
+    return "learned" if settings.projection == "auto" else settings.projection
+
+
 def _check_projection(model: nn.Module, settings: Settings) -> None:
     """Refuse a projection setting if no copy needs a projection."""
     copies = [part for part in model.modules() if isinstance(part, mollifier.nn.Copy)]
@@ -144,7 +150,7 @@ def _check_projection(model: nn.Module, settings: Settings) -> None:
 def _recurrent(settings: RecurrentSettings) -> dict[str, Any]:
     return {
         "c": settings.c,
-        "projection": settings.projection,
+        "projection": _projection(settings),
         "push": settings.push,
         "unbiased_gates": settings.unbiased_gates,
         "time": settings.time,

@@ -45,7 +45,7 @@ def resnet(model: Any, x: Tensor) -> Tensor:
 
 def vgg(model: Any, x: Tensor) -> Tensor:
     pooled = F.max_pool2d(pad(F.max_pool2d(pad(x, 4), 2), 8), 2).flatten(1)
-    return model.classifier[3](pooled @ model.classifier.get_parameter("1._mollifier.ends.0.copy.projection.weight").T)
+    return model.classifier[3](pooled @ matrix(model.classifier.get_submodule("1._mollifier.ends.0.copy.projection")).T)
 
 
 def gpt2(model: Any, tokens: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ def projected(*runs: int) -> Limit:
 
 
 def by_hand(model: Any, x: Tensor) -> Tensor:
-    return model[-1](pad(x, 8) @ model[1].copy.projection.weight.T)
+    return model[-1](pad(x, 8) @ matrix(model[1].copy.projection).T)
 
 
 def alone(model: Any, x: Tensor) -> Tensor:

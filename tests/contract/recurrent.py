@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from mollifier.nn import HardSigmoidGRU, HardSigmoidLSTM, MollifiedLSTM, RecurrentOptions
 
 from .limits import matrix, pad
-from .zoo import FIXED, Kind
+from .zoo import LEARNED, Kind
 
 SHAPE = (4, 5, 6)
 
@@ -146,13 +146,16 @@ RECURRENT = [
     _module("lstm-bag-of-words", lambda: nn.LSTM(6, 8, 2, batch_first=True), _bag_of_words, options=BAG),
     _module("gru-bidirectional", lambda: nn.GRU(6, 8, 2, batch_first=True, bidirectional=True), _bidirectional_limit),
     _module(
-        "gru-bidirectional-fixed",
+        "gru-bidirectional-learned",
         lambda: nn.GRU(6, 8, 2, batch_first=True, bidirectional=True),
         _bidirectional_limit,
-        options=FIXED,
+        options=LEARNED,
     ),
     _module(
-        "lstm-projected-fixed", lambda: nn.LSTM(6, 8, 2, proj_size=4, batch_first=True), _projected_limit, options=FIXED
+        "lstm-projected-learned",
+        lambda: nn.LSTM(6, 8, 2, proj_size=4, batch_first=True),
+        _projected_limit,
+        options=LEARNED,
     ),
     _module("gru-sequence-mask-unbiased", lambda: nn.GRU(6, 6, batch_first=True), _same, options=OTHER),
     _module("rnn-tanh", lambda: nn.RNN(6, 6, 2, batch_first=True), _same),

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import mollifier
 
 from .kind import Kind
-from .limits import pad
+from .limits import matrix, pad
 
 
 class Iterated(nn.Module):
@@ -102,7 +102,7 @@ class Discriminator(nn.Module):
 
 
 def _generator_limit(model: Any, z: Tensor) -> Tensor:
-    weight = model.main.get_parameter("5._mollifier.ends.0.copy.projection.weight").flatten(1)
+    weight = matrix(model.main.get_submodule("5._mollifier.ends.0.copy.projection"))
     image = torch.einsum("oi,bixy->boxy", weight, pad(z, 8).expand(-1, -1, 4, 4)).repeat_interleave(2, 2)
     return torch.tanh(model.main[6](image.repeat_interleave(2, 3)))
 
@@ -155,7 +155,7 @@ class Siamese(nn.Module):
 
 
 def _siamese_limit(model: Any, x: Tensor) -> Tensor:
-    weight = model.get_parameter("_mollifier.ends.0.copy.projection.weight")
+    weight = matrix(model.get_submodule("_mollifier.ends.0.copy.projection"))
     return torch.sigmoid(model.head(torch.cat([pad(half, 8) @ weight.T for half in (x[:, :3], x[:, 3:])], 1)))
 
 

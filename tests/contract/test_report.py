@@ -141,7 +141,7 @@ def test_shapes_and_copy_rules() -> None:
         rows = mollifier.report(BY_NAME[name].mollified()).blocks
         return [(row.name, row.kind, row.units, row.copy) for row in rows]
 
-    assert shown("mlp-narrowing") == [("[0:1]", "run", "6 → 4", "project"), ("[2:3]", "run", "4 → 2", "project")]
+    assert shown("mlp-narrowing") == [("[0:1]", "run", "6 → 4", "fixed"), ("[2:3]", "run", "4 → 2", "fixed")]
     assert shown("mlp-nested") == [
         ("0[0:1]", "run", "6 → 8", "pad"),
         ("1.0[0:1]", "run", "8 → 8", "copy"),
@@ -153,7 +153,7 @@ def test_shapes_and_copy_rules() -> None:
     assert shown("functional") == [
         ("forward(conv, relu)", "run", "2 → 4", "pad"),
         ("forward(fc1, tanh)", "run", "16 → 16", "copy"),
-        ("forward(fc2, sigmoid)", "run", "16 → 8", "project"),
+        ("forward(fc2, sigmoid)", "run", "16 → 8", "fixed"),
     ]
     assert [row[0] for row in shown("resnet20")] == ["stem[0:2]"] + [
         f"layer{s}.{b}" for s in (1, 2, 3) for b in range(3)

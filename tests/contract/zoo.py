@@ -16,7 +16,7 @@ from .kind import Kind as Kind
 from .strangers import STRANGERS
 
 OUTPUT = {"output": True}
-FIXED = {"projection": "fixed"}
+LEARNED = {"projection": "learned"}
 
 
 def _gpt2() -> nn.Module:
@@ -107,15 +107,15 @@ KINDS = [
     Kind("conv1d", _convolutions(nn.Conv1d, nn.BatchNorm1d), (4, 2, 8), OUTPUT, limit=limits.convolutions),
     Kind("conv2d", _convolutions(nn.Conv2d, nn.BatchNorm2d), (4, 2, 8, 8), OUTPUT, limit=limits.convolutions),
     Kind("conv3d", _convolutions(nn.Conv3d, nn.BatchNorm3d), (4, 2, 4, 4, 4), OUTPUT, limit=limits.convolutions),
-    Kind("mlp-fixed", lambda: models.mlp(6, 4, 2, 3), options=FIXED, limit=limits.projected(1, 3)),
+    Kind("mlp-learned", lambda: models.mlp(6, 4, 2, 3), options=LEARNED, limit=limits.projected(1, 3)),
     Kind(
-        "conv2d-fixed",
+        "conv2d-learned",
         _convolutions(nn.Conv2d, nn.BatchNorm2d),
         shape=(4, 2, 8, 8),
-        options=OUTPUT | FIXED,
+        options=OUTPUT | LEARNED,
         limit=limits.convolutions,
     ),
-    Kind("functional-fixed", models.Functional, (4, 2, 4, 4), FIXED, limit=limits.functional),
+    Kind("functional-learned", models.Functional, (4, 2, 4, 4), LEARNED, limit=limits.functional),
     RESNET,
     Kind(
         "basic-block-one-relu",

@@ -208,7 +208,7 @@ def test_without_blocks_only_the_noise():
     assert rows(named)[1] == (
         "net",
         "3 → 2",
-        "project",
+        "fixed",
         "relu (4 a)",
         "tanh (4 a)",
         "sigmoid (1 a)",

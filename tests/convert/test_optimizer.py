@@ -64,7 +64,7 @@ def test_there_and_back(make):
     train(model, optimizer)
     before = copy.deepcopy(optimizer.state_dict())
 
-    mollifier.mollify(model, level=0.5, optimizer=optimizer)
+    mollifier.mollify(model, level=0.5, optimizer=optimizer, projection="learned")
     added = mollifier.added_parameters(model)
     group = optimizer.param_groups[-1]
     assert len(group["params"]) == len(added) == 3

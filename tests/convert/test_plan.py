@@ -43,7 +43,7 @@ def test_a_run_may_hold_norm_and_dropout(norm):
 def test_convolutions_of_each_dimension():
     for conv, norm in ((nn.Conv1d, nn.BatchNorm1d), (nn.Conv2d, nn.BatchNorm2d), (nn.Conv3d, nn.BatchNorm3d)):
         model = nn.Sequential(conv(3, 2, 3), norm(2), nn.ReLU(), conv(2, 1, 1))
-        assert plan(model) == [("[0:2]", "run", "3 → 2", "project", "relu (2 a)")]
+        assert plan(model) == [("[0:2]", "run", "3 → 2", "fixed", "relu (2 a)")]
 
 
 def test_sequentials_at_any_depth():
@@ -198,7 +198,7 @@ def test_an_activation_that_is_flat_at_0_ends_no_run():
 
 
 def test_what_is_added_has_the_models_dtype_and_mode():
-    model = mollifier.mollify(mlp(5, 3, 1).double().eval())
+    model = mollifier.mollify(mlp(5, 3, 1).double().eval(), projection="learned")
     assert {parameter.dtype for parameter in mollifier.added_parameters(model)} == {torch.float64}
     assert len(mollifier.added_parameters(model)) == 2  # a and the projection
     assert not any(module.training for module in model.modules())

@@ -88,7 +88,7 @@ def test_a_block_of_unknown_width_is_unknown_and_not_the_same():
     model = nn.Sequential(Narrow(), nn.Linear(16, 1))
     assert [row.units for row in mollifier.plan(model, blocks="0").blocks] == ["unknown"]
     seen = mollifier.plan(model, blocks="0", example=torch.zeros(2, 100)).blocks
-    assert [(row.units, row.copy) for row in seen] == [("100 → 16", "project")]
+    assert [(row.units, row.copy) for row in seen] == [("100 → 16", "fixed")]
 
 
 def test_nobody_is_told_to_pass_an_option_that_is_gone():

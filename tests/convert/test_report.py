@@ -23,9 +23,9 @@ def test_it_prints_a_table_and_the_reasons():
     mollifier.set_level(net, [0.5, 0.123456])
     assert str(mollifier.report(net)) == (
         "mollified: 2 blocks\n"
-        " #  block  kind      units  copy     noisy activations  level\n"
-        " 1  [0:1]  run       1 → 4  pad      relu (4 a)         0.5\n"
-        " 2  2      residual  4 → 2  project  relu (2 a)         0.123\n"
+        " #  block  kind      units  copy   noisy activations  level\n"
+        " 1  [0:1]  run       1 → 4  pad    relu (4 a)         0.5\n"
+        " 2  2      residual  4 → 2  fixed  relu (2 a)         0.123\n"
         "not mollified:\n"
         "  4 (Linear): PReLU follows it: its slope is learned; register a function of your own, or use nn.LeakyReLU\n"
         "  5 (PReLU): its slope is learned; register a function of your own, or use nn.LeakyReLU"

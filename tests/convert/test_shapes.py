@@ -88,10 +88,10 @@ class Custom(nn.Module):
     [
         (nn.Linear(4, 4), (3, 4), "4 → 4", "copy"),
         (nn.Linear(4, 6), (3, 4), "4 → 6", "pad"),
-        (nn.Linear(4, 2), (3, 4), "4 → 2", "project"),
-        (nn.Linear(4, 2), (3, 7, 4), "4 → 2", "project"),
+        (nn.Linear(4, 2), (3, 4), "4 → 2", "fixed"),
+        (nn.Linear(4, 2), (3, 7, 4), "4 → 2", "fixed"),
         (nn.Conv2d(2, 5, 3, stride=2, padding=1), (3, 2, 8, 8), "2 → 5", "pad"),
-        (nn.Conv1d(4, 2, 3), (3, 4, 8), "4 → 2", "project"),
+        (nn.Conv1d(4, 2, 3), (3, 4, 8), "4 → 2", "fixed"),
         (nn.Softmax(-1), (3, 4), "4 → 4", "copy"),
         (nn.Conv2d(2, 2, 3, padding=1), (2, 8, 8), "2 → 2", "copy"),
     ],
@@ -119,7 +119,7 @@ def test_shapes_without_a_copy_path_are_refused(block, shape, message):
     model = Pair(Custom(block))
     if message is None:  # features that become fewer are projected
         model = mollifier.mollify(model, blocks="block", example=torch.zeros(shape))
-        assert mollifier.report(model).blocks[0].copy == "project"
+        assert mollifier.report(model).blocks[0].copy == "fixed"
         return
     with pytest.raises(ValueError, match=rf"block 'block' {message}: there is no copy path"):
         mollifier.mollify(model, blocks="block", example=torch.zeros(shape))

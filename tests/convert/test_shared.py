@@ -17,7 +17,7 @@ def test_a_module_called_twice_has_a_level_and_a_copy_at_each_place():
     model = mollifier.mollify(Twice()).eval()
     assert rows(model) == [
         ("forward(one, act)", "3 → 5", "pad", "relu (5 a)"),
-        ("forward(two, act)", "5 → 4", "project", "relu (4 a)"),
+        ("forward(two, act)", "5 → 4", "fixed", "relu (4 a)"),
     ]
     projection = model.act._mollifier.ends[1].copy.projection
     torch.testing.assert_close(model(X), model.head(projection(F.pad(X, (0, 2)))))

@@ -188,10 +188,11 @@ def test_the_projection_is_the_one_asked_for(projection: str) -> None:
     assert kinds == [narrows, type(None)]
 
 
-def test_the_projection_reaches_recurrent_layers() -> None:
+@pytest.mark.parametrize(("projection", "rule"), [("auto", "project"), ("fixed", "fixed")])
+def test_the_projection_reaches_recurrent_layers(projection: str, rule: str) -> None:
     model = CharacterEncoder(9, 3, embedding=8, width=5, depth=2)
-    apply_method(model, config("mollified", "characters", projection="fixed"))
-    assert {part.rule for part in model.modules() if isinstance(part, mollifier.nn.Copy)} == {"fixed", "copy"}
+    apply_method(model, config("mollified", "characters", projection=projection))
+    assert {part.rule for part in model.modules() if isinstance(part, mollifier.nn.Copy)} == {rule, "copy"}
 
 
 @pytest.mark.parametrize("changes", [{}, {"copy": False}])

@@ -100,7 +100,7 @@ def test_frozen_noise_belongs_to_seed_and_shape():
 
 @pytest.mark.usefixtures("process_group")
 def test_under_distributed_training_idle_parameters_get_a_gradient_of_0():
-    noisy, copy = NoisyActivation("tanh", 3, level=0.0), Copy(4, 3, level=0.0)
+    noisy, copy = NoisyActivation("tanh", 3, level=0.0), Copy(4, 3, projection="learned", level=0.0)
     x = torch.randn(5, 4, requires_grad=True)
     h = torch.randn(5, 3, requires_grad=True)
     out = copy(x, noisy(h))
@@ -120,7 +120,7 @@ def test_alone_idle_parameters_get_none():
 
 def test_it_shows_its_level():
     assert "level=0.25" in repr(Copy(level=0.25))
-    assert repr(Copy(4, 3, residual=True)).startswith("Copy(\n  4 → 3, project, residual, level=1")
+    assert repr(Copy(4, 3, residual=True)).startswith("Copy(\n  4 → 3, fixed, residual, level=1")
     assert repr(NoisyActivation(nn.LeakyReLU(0.3), 8, unit_dim=-3, level=0.5)) == (
         "NoisyActivation(leaky_relu(negative_slope=0.3), units=8, unit_dim=-3, c=20, level=0.5)"
     )

@@ -37,7 +37,7 @@ def test_wider_is_padded_with_zeros(unit_dim):
 
 
 @pytest.mark.parametrize(("unit_dim", "kind"), [(-1, nn.Linear), (-2, nn.Conv1d), (-3, nn.Conv2d), (-4, nn.Conv3d)])
-@pytest.mark.parametrize(("units", "projection"), [((5, 3), "auto"), ((3, 5), "always")])
+@pytest.mark.parametrize(("units", "projection"), [((5, 3), "learned"), ((3, 5), "always")])
 def test_narrower_or_asked_for_is_projected(unit_dim, kind, units, projection):
     space = IMAGE.get(unit_dim, ())
     copy = Copy(*units, unit_dim=unit_dim, projection=projection).eval()
@@ -77,6 +77,7 @@ def test_the_fixed_projection_pads_where_the_layer_widens():
     assert Copy(3, 5, projection="fixed").rule == "pad"
     assert Copy(4, 4, projection="fixed").rule == "copy"
     assert Copy(5, 3, projection="learned").rule == "project"
+    assert Copy(5, 3).rule == Copy(5, 3, projection="auto").rule == "fixed"
 
 
 def test_always_projects_only_where_the_width_changes():
@@ -173,7 +174,7 @@ def test_shapes_that_do_not_meet_are_named(copy, below, above):
 def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match=r"unit_dim=1: expected -1 \(features\), or -2, -3, -4"):
         Copy(unit_dim=1)
-    with pytest.raises(ValueError, match=r"projection='never': expected 'auto', 'learned', 'fixed' .*'always'"):
+    with pytest.raises(ValueError, match=r"projection='never': expected 'auto', 'fixed', 'learned' .*'always'"):
         Copy(projection="never")
 
 

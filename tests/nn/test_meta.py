@@ -16,8 +16,8 @@ MODELS = {
     "mlp": (lambda: mlp(6, 5, 3, 1), {}),
     "lstm": (lambda: nn.LSTM(6, 3, num_layers=2), {"recurrent": CARRIED}),
     "gru": (lambda: nn.GRU(6, 3, bidirectional=True), {"recurrent": CLOCKED}),
-    "mlp-fixed": (lambda: mlp(6, 5, 3, 1), {"projection": "fixed"}),
-    "gru-fixed": (lambda: nn.GRU(6, 3, bidirectional=True), {"projection": "fixed"}),
+    "mlp-learned": (lambda: mlp(6, 5, 3, 1), {"projection": "learned"}),
+    "gru-learned": (lambda: nn.GRU(6, 3, bidirectional=True), {"projection": "learned"}),
     "cell": (lambda: nn.LSTMCell(6, 3), {"recurrent": CARRIED}),
 }
 

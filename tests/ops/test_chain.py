@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -101,6 +101,18 @@ def reference(x: Tensor, links: list[Link], layers: list[Layer], mode: str) -> t
     by_x=st.booleans(),
     mode=st.sampled_from(["sample", "sample", "expected"]),
     seed=st.integers(0, 2**20),
+)
+@example(  # a's gradient must not depend on whether that of the layer below is wanted
+    shape=(16,),
+    units=33,
+    layers=[
+        Layer(0, 0.0, "sigmoid", "paper", False, False, False, False),
+        Layer(0, 0.5, "sigmoid", "paper", False, False, False, True),
+    ],
+    dtype=torch.float32,
+    by_x=False,
+    mode="sample",
+    seed=0,
 )
 @settings(max_examples=200)
 def test_equals_the_reference_and_one_layer_at_a_time(shape, units, layers, dtype, by_x, mode, seed):

@@ -63,9 +63,9 @@ def mollify(
         a: Bounds of the uniform distribution that the learned a are drawn from.
         residual: Also add the layer below to the output of a block. The connection stays at level 0, so such a model is
             deployed as it is: `restore` refuses to remove connections that the model was trained with.
-        projection: How a block copies an input of another width. ``"learned"``: the input is padded if the block is wider, and goes through a learned
-            projection if it is narrower. ``"fixed"``: the projection is fixed, see `mollifier.nn.FixedProjection`. ``"always"``: a
-            learned projection in both cases. ``"auto"`` is ``"learned"``.
+        projection: How a block copies an input of another width. ``"fixed"``: the input is padded if the block is wider, and goes through a fixed
+            projection if it is narrower, see `mollifier.nn.FixedProjection`. ``"learned"``: this projection is learned. ``"always"``: a
+            learned projection in both cases. ``"auto"`` is ``"fixed"``.
         level: The level to start at.
         train_noise: Noise in train(): ``"sample"``, ``"expected"`` (deterministic training) or ``"exact"``.
         eval_noise: Noise in eval().

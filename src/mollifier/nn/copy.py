@@ -17,7 +17,7 @@ from mollifier.nn.projection import FixedProjection
 Projection = Literal["auto", "learned", "fixed", "always"]
 # for each option: the rule for a wider layer, and the rule for a narrower one
 _RULES = {
-    "auto": ("pad", "project"),
+    "auto": ("pad", "fixed"),
     "learned": ("pad", "project"),
     "fixed": ("pad", "fixed"),
     "always": ("project", "project"),
@@ -37,15 +37,15 @@ class Copy(Annealed):
         tensor([40., 40.])
 
     Where the shapes differ, the input is first average-pooled to a smaller image, then padded with zeros to more units or
-    projected linearly to fewer. The projection is learned (a 1×1 convolution for images). With ``projection="fixed"`` it sums
-    units with fixed signs, which needs no parameters, costs next to nothing and leaves the objective at level 1 convex.
+    projected linearly to fewer. The projection sums units with fixed signs, which needs no parameters, costs next to nothing and
+    leaves the objective at level 1 convex. With ``projection="learned"`` it is learned (a 1×1 convolution for images).
 
     Args:
         in_units: Number of units in the layer's input; None if input and output have the same shape.
         out_units: Number of units in its output.
         unit_dim: The dimension of the units: -1 for `nn.Linear`, -3 for the channels of an `nn.Conv2d`.
-        projection: ``"learned"`` or ``"fixed"``, for layers with fewer units above; ``"always"`` also learns one where there are more.
-            ``"auto"`` means ``"learned"``.
+        projection: ``"fixed"`` or ``"learned"``, for layers with fewer units above; ``"always"`` also learns one where there are more.
+            ``"auto"`` means ``"fixed"``.
         residual: Whether to also add the copied path to what the layer computed (the dashed line in the figure of the layer).
             This part stays when the level falls to 0.
         seed: The seed of the fixed projection, see `FixedProjection`.
@@ -76,7 +76,7 @@ class Copy(Annealed):
             raise ValueError(f"unit_dim={unit_dim}: expected -1 (features), or -2, -3, -4 (channels in 1-d, 2-d, 3-d)")
         if projection not in _RULES:
             raise ValueError(
-                f"projection={projection!r}: expected 'auto', 'learned', 'fixed' (pad if wider, project if narrower) or 'always'"
+                f"projection={projection!r}: expected 'auto', 'fixed', 'learned' (pad if wider, project if narrower) or 'always'"
             )
         self.in_units, self.out_units, self.unit_dim, self.residual = in_units, out_units, unit_dim, residual
         self.projection: nn.Module | None = None

@@ -105,10 +105,12 @@ def _serves(
 
 def _copied(found: list[State], x: Tensor, levels: Sequence[Tensor], noise: Noise | Tensor) -> list[State]:
     """Return the same results with the layer below copied into the output of each direction."""
-    copied = [
-        unit(out, x, None, None, level=level, uniform=noise) for (out, *_), level in zip(found, levels, strict=False)
+    if not levels:
+        return found
+    return [
+        (unit(out, x, None, None, level=level, uniform=noise), *final)
+        for (out, *final), level in zip(found, levels, strict=True)
     ]
-    return [(out, *final) for out, (_, *final) in zip(copied, found, strict=True)] if copied else found
 
 
 class _Layer(torch.autograd.Function):

@@ -101,7 +101,7 @@ class Settings:
     copy: bool = True
     """Whether units copy the unit below. Only for methods that have the copy, which this can turn off."""
     projection: Projection = "auto"
-    """How the copy is brought to the width of a layer that narrows: learned, or fixed (signed sums, no parameters). always: learned, also where the layer widens. auto: learned. Only for methods that have the copy."""
+    """How the copy is brought to the width of a layer that narrows: learned, or fixed (signed sums, no parameters; the default of mollify). always: learned, also where the layer widens. auto: learned. Only for methods that have the copy."""
     push: Push = "paper"
     """How noise pushes activations: c p σ |ξ|, or with the odds, c p/(1 - p) σ |ξ|. Only for methods with noisy activations."""
     c: float = 20.0

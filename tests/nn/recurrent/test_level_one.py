@@ -11,6 +11,7 @@ from torch import Tensor
 
 import mollifier
 from mollifier.nn import RecurrentOptions
+from tests.contract.limits import matrix
 
 from .helpers import MODULES, packed, padded, pair, recurrent_weights_off, state_for
 
@@ -38,8 +39,8 @@ def valid(x: Tensor, is_packed: bool) -> Tensor:
 
 def copied(x: Tensor, copies: Any, units: int) -> Tensor:
     """One layer: the input padded or projected into each direction."""
-    weights = [copy.projection.weight if copy.projection is not None else None for copy in copies]
-    return torch.cat([F.pad(x, (0, units - x.shape[-1])) if w is None else x @ w.T for w in weights], -1)
+    maps = [None if copy.projection is None else matrix(copy.projection) for copy in copies]
+    return torch.cat([F.pad(x, (0, units - x.shape[-1])) if each is None else x @ each.T for each in maps], -1)
 
 
 @every_kind
@@ -66,7 +67,7 @@ def test_projected_lstm_and_projection_by_name(width: int) -> None:
     x = torch.randn(5, 2, 4, dtype=torch.float64)
     copies = module.get_submodule("_mollifier.layers.0.copies")
     torch.testing.assert_close(module(x)[0], copied(x, copies, width), rtol=1e-12, atol=1e-12)
-    assert (copies[0].rule, copies[0].projection is None) == (("pad", True) if width > 4 else ("project", False))
+    assert (copies[0].rule, copies[0].projection is None) == (("pad", True) if width > 4 else ("fixed", False))
     _, always = pair("LSTM", 4, 8, proj_size=width, options=RecurrentOptions(projection="always"))
     copies = always.get_submodule("_mollifier.layers.0.copies")
     torch.testing.assert_close(always(x)[0], x @ copies[0].projection.weight.T, rtol=1e-12, atol=1e-12)

@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 
 import mollifier
+from mollifier.nn import RecurrentOptions
 
 from .helpers import CELLS, everything, force, packed, pair, state_for, tensors
 
@@ -158,7 +159,8 @@ def test_an_empty_batch_passes_like_in_torch() -> None:
 @pytest.mark.parametrize("levels", [[0.0, 0.5], [0.0, 0.0]])
 def test_parameters_of_idle_layers_have_their_gradient_under_torch_distributed(levels: list[float]) -> None:
     """DistributedDataParallel waits for all of them, also while only some layers are at 0."""
-    _, twin = pair("GRU", 5, 3, num_layers=2, bidirectional=True)
+    options = RecurrentOptions(projection="learned")
+    _, twin = pair("GRU", 5, 3, num_layers=2, bidirectional=True, options=options)
     mollifier.set_level(twin, levels)
     twin.train()(torch.randn(4, 2, 5, dtype=torch.float64))[0].sum().backward()
     idle = list(twin.get_submodule("_mollifier.layers.0").parameters())

@@ -100,8 +100,8 @@ def test_bidirectional_character_encoder() -> None:
     kinds = [(row.name, row.kind, row.copy) for row in mollifier.report(model).blocks]
     assert kinds == [
         ("rnn, layer 1", "recurrent", "pad"),
-        ("rnn, layer 2", "recurrent", "project"),
-        ("classes[0:1]", "run", "project"),
+        ("rnn, layer 2", "recurrent", "fixed"),
+        ("classes[0:1]", "run", "fixed"),
     ]
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     annealer = mollifier.Annealer(model, horizon=30)
@@ -148,7 +148,7 @@ def test_report_rows() -> None:
     model = mollifier.mollify(nn.ModuleDict(build))
     rows = {row.name: (row.units, row.copy, row.activations) for row in mollifier.report(model).blocks}
     assert rows == {
-        "lstm, layer 1": ("4 → 3", "project", ["gates", "2 × 8 a"]),
+        "lstm, layer 1": ("4 → 3", "fixed", ["gates", "2 × 8 a"]),
         "gru, layer 1": ("4 → 8", "pad", ["gates", "2 × 8 a"]),
         "rnn, layer 1": ("4 → 4", "copy", ["1 × 4 a"]),
         "cell, layer 1": ("4 → 4", "copy", ["gates", "2 × 4 a"]),

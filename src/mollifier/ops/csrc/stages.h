@@ -86,15 +86,19 @@ STAGE void mark(const uint32_t* RESTRICT bits, int32_t threshold, T* RESTRICT by
   for (int k = 0; k < n; ++k) by_a[k] = is_copied(bits[k], threshold) ? COPIED<T> : by_a[k];
 }
 
-// The gradient with respect to the unit's input and, summed, with respect to a, both 0 where the unit is copied; and the gradient that goes to below.
-template <bool passes, class T>
-STAGE void back(const T* RESTRICT grad, const T* RESTRICT by_x, const T* RESTRICT by_a, T* RESTRICT out, T* RESTRICT out_a, T* RESTRICT out_below, int n) {
+// The gradient with respect to the unit's input and, summed, with respect to a; both are 0 where the unit is copied.
+template <class T>
+STAGE void back(const T* RESTRICT grad, const T* RESTRICT by_x, const T* RESTRICT by_a, T* RESTRICT out, T* RESTRICT out_a, int n) {
   for (int k = 0; k < n; ++k) {
     const bool copied = by_a[k] == COPIED<T>;
     out[k] = copied ? T(0) : grad[k] * by_x[k];
     out_a[k] += copied ? T(0) : grad[k] * by_a[k];
-    if (passes) out_below[k] = copied ? grad[k] : T(0);
   }
+}
+// The gradient that goes to below. In one loop with the others, their last bits would depend on whether it is wanted.
+template <class T>
+STAGE void pass_marked(const T* RESTRICT grad, const T* RESTRICT by_a, T* RESTRICT out, int n) {
+  for (int k = 0; k < n; ++k) out[k] = by_a[k] == COPIED<T> ? grad[k] : T(0);
 }
 
 // For a copy without noise: the gradient of the units that are not copied, and the gradient that goes to below.

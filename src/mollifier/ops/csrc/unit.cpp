@@ -165,11 +165,11 @@ void unit_backward(const Unit& w, const S* grad, const S* x, const S* by_x, cons
       T* gx = output(grad_x + i, to);
       T* gb = grad_below && from >= 0 ? output(grad_below + from, to_below) : nullptr;
       if (!w.expected && !by_x) hash_chunk(plan.key, uint32_t(i), n, bits);
+      const T *dx = slope, *da = slope_a;
       if (!w.noisy) {
         if (w.expected) scaled<T>(T(1) - plan.p, gs, gx, n);
         else keep<T>(bits, plan.threshold, gs, gx, n);
       } else {
-        const T *dx = slope, *da = slope_a;
         if (by_x) {
           dx = input(by_x + i, slope, n);
           da = input(by_a + i, slope_a, n);
@@ -188,13 +188,14 @@ void unit_backward(const Unit& w, const S* grad, const S* x, const S* by_x, cons
         T* sums_of = shape.inner == 1 ? sum + unit : kept;
         if (shape.inner != 1) std::fill(kept, kept + n, T(0));
         if (w.expected) back_mean<T>(copies ? plan.p : T(0), gs, dx, da, gx, sums_of, n);
-        else gb ? back<true, T>(gs, dx, da, gx, sums_of, gb, n) : back<false, T>(gs, dx, da, gx, sums_of, gb, n);
+        else back<T>(gs, dx, da, gx, sums_of, n);
         if (shape.inner != 1) sum[unit] += total(kept, n);
       }
       flush(gx, grad_x + i, n);
       if (gb) {
         if (w.residual || w.expected) scaled<T>(w.residual ? T(1) : plan.p, gs, gb, n);
-        else if (!w.noisy) pass<T>(bits, plan.threshold, gs, gb, n);
+        else if (w.noisy) pass_marked<T>(gs, da, gb, n);
+        else pass<T>(bits, plan.threshold, gs, gb, n);
         flush(gb, grad_below + from, n);
       }
     });
