@@ -78,9 +78,8 @@ def test_killed_and_run_again_it_is_the_same(
     assert child.process.pid is not None
     study_itself = psutil.Process(child.process.pid)
     for each in [*study_itself.children(recursive=True), study_itself]:
-        with contextlib.suppress(
-            psutil.NoSuchProcess
-        ):  # workers of Ray end by themselves as soon as their raylet is killed
+        # workers of Ray end by themselves as soon as their raylet is killed
+        with contextlib.suppress(psutil.NoSuchProcess):
             each.kill()
     child.process.join()
     left = list(tmp_path.glob("*/*/result.json"))
