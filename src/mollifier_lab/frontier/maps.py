@@ -10,6 +10,7 @@ from mollifier_lab.errors import LabError
 from mollifier_lab.files import write_atomically
 from mollifier_lab.frontier.cells import Cell, frontier, read
 from mollifier_lab.frontier.ways import ACTIVATIONS, DEPTHS, TRAINED, WAYS
+from mollifier_lab.report.estimates import estimate
 
 PICTURE, TABLE = "map.png", "frontier.md"
 
@@ -26,7 +27,7 @@ def draw(out: Path) -> list[Path]:
 
 
 def table(cells: Sequence[Cell]) -> str:
-    """Return the frontier in Markdown: the greatest depth below 10 % test error, with the error there.
+    """Return the frontier in Markdown: the greatest depth below 10 % test error in every seed, with the mean error there and its 95 % interval (Student's t).
 
     >>> cell = Cell("residual", "tanh", 30, 0, 0.038, 0.04, 3, 1e-3, 1.0, 1000.0, 6000, 60.0)
     >>> print(next(row for row in table([cell]).splitlines() if "residual" in row))
@@ -45,8 +46,9 @@ def _entry(way: str, activation: str, cells: Sequence[Cell]) -> str:
         return "not run"
     depth = frontier(way, activation, cells)
     at = [cell.test_error for cell in tried if cell.depth == (depth or min(cell.depth for cell in tried))]
-    mean = f"{100 * sum(at) / len(at):.1f} %"
-    spread = f"{100 * min(at):.1f}–{100 * max(at):.1f}, {len(at)} seeds" if len(at) > 1 else "single run"
+    found = estimate(100 * error for error in at)
+    mean = f"{found.mean:.1f} %"
+    spread = f"{found.low:.1f} to {found.high:.1f}, {found.n} seeds" if found.n > 1 else "single run"
     deepest = max(cell.depth for cell in tried)
     more = ", the deepest that was tried" if depth == deepest else ""
     return (
@@ -57,7 +59,7 @@ def _entry(way: str, activation: str, cells: Sequence[Cell]) -> str:
 
 
 def heat_maps(cells: Sequence[Cell]) -> bytes:
-    """Draw one heat map per way: depth by activation, with the mean test error as colour and number; grey where nothing was run."""
+    """Draw one heat map per way: depth by activation, with the mean test error as colour and number, marked by a star if it is a single run; grey where nothing was run."""
     import io
 
     from matplotlib.figure import Figure
@@ -71,7 +73,7 @@ def heat_maps(cells: Sequence[Cell]) -> bytes:
     for axes in list(grid.flat)[len(WAYS) :]:
         axes.set_visible(False)
     figure.colorbar(image, ax=grid, label="test error, %", shrink=0.6)
-    figure.supxlabel("hidden layers of 100 units", fontsize=9)
+    figure.supxlabel("hidden layers of 100 units; *: single run", fontsize=9)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
     return buffer.getvalue()
@@ -80,12 +82,14 @@ def heat_maps(cells: Sequence[Cell]) -> bytes:
 def _heat_map(axes: Any, cells: Sequence[Cell]) -> Any:
     import numpy as np
 
-    values = np.full((len(ACTIVATIONS), len(DEPTHS)), np.nan)
+    values, single = np.full((len(ACTIVATIONS), len(DEPTHS)), np.nan), set()
     for row, activation in enumerate(ACTIVATIONS):
         for column, depth in enumerate(DEPTHS):
             found = [cell.test_error for cell in cells if (cell.activation, cell.depth) == (activation, depth)]
             if found:
                 values[row, column] = 100.0 * sum(found) / len(found)
+            if len(found) == 1:
+                single.add((row, column))
     axes.set_facecolor("#dddddd")
     image = axes.imshow(values, cmap="viridis_r", vmin=0.0, vmax=90.0, aspect="auto")
     for row, column in zip(*np.nonzero(~np.isnan(values)), strict=True):
@@ -94,7 +98,7 @@ def _heat_map(axes: Any, cells: Sequence[Cell]) -> Any:
         axes.text(
             column,
             row,
-            f"{value:.1f}",
+            f"{value:.1f}{'*' if (row, column) in single else ''}",
             ha="center",
             va="center",
             fontsize=7,
