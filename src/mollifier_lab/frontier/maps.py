@@ -11,6 +11,7 @@ from mollifier_lab.files import write_atomically
 from mollifier_lab.frontier.cells import Cell, frontier, read
 from mollifier_lab.frontier.ways import ACTIVATIONS, DEPTHS, TRAINED, WAYS
 from mollifier_lab.report.estimates import estimate
+from mollifier_lab.report.pictures import png
 
 PICTURE, TABLE = "map.png", "frontier.md"
 
@@ -60,8 +61,6 @@ def _entry(way: str, activation: str, cells: Sequence[Cell]) -> str:
 
 def heat_maps(cells: Sequence[Cell]) -> bytes:
     """Draw one heat map per way: depth by activation, with the mean test error as colour and number, marked by a star if it is a single run; grey where nothing was run."""
-    import io
-
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(15.0, 2.3 * -(-len(WAYS) // 3) + 0.6), layout="constrained")
@@ -74,9 +73,7 @@ def heat_maps(cells: Sequence[Cell]) -> bytes:
         axes.set_visible(False)
     figure.colorbar(image, ax=grid, label="test error, %", shrink=0.6)
     figure.supxlabel("hidden layers of 100 units; *: single run", fontsize=9)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
-    return buffer.getvalue()
+    return png(figure, dots=110)
 
 
 def _heat_map(axes: Any, cells: Sequence[Cell]) -> Any:
