@@ -48,7 +48,7 @@ def curves_png(tasks: dict[str, list[VariantRuns]]) -> bytes:
             handles = _curves(axis, found, metric)
             _dress(axis, f"{task}: {formats.title(metric)}", formats.title(metric))
             if formats.is_percent(metric):
-                axis.yaxis.set_major_formatter("{x:.3%}" if axis.get_yscale() == "log" else "{x:.0%}")
+                axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
         _legend(part, axes[1], handles, [variant.short for variant in found])
     figure.supxlabel(CAPTION, fontsize=8.5)
     return png(figure)
@@ -155,12 +155,14 @@ def _parts(figure: Figure, tasks: dict[str, list[VariantRuns]]) -> list[SubFigur
 
 
 def _scale(axis: Axes, log: bool) -> None:
-    """Choose the vertical scale; on a logarithmic one 0.05 is a number that people read, and 5 × 10⁻² is not."""
+    """Choose the vertical scale; on a logarithmic one 0.05 is a number that people read, and 5 × 10⁻² is not. Call it after the lines are drawn."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axis.set_yscale("log" if log else "linear")
     if log:
-        axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        low, high = axis.get_ylim()
+        few = high > 1000.0 * low  # over many decades, labels at 2 and 5 would cover each other
+        axis.yaxis.set_major_locator(LogLocator(subs=(1.0,) if few else (1.0, 2.0, 5.0)))
         axis.yaxis.set_major_formatter("{x:g}")
         axis.yaxis.set_minor_formatter(NullFormatter())
 
@@ -168,12 +170,13 @@ def _scale(axis: Axes, log: bool) -> None:
 def _curves(axis: Axes, found: Sequence[VariantRuns], metric: str, epochs: bool = False) -> list[Line2D]:
     """Draw the lines of all variants, on the scale that suits their values; lines of single seeds only if there are few variants."""
     log = curves.log_scale(found, metric)
-    _scale(axis, log)
     units = [curves.epochs_per_update(each) if epochs else 1.0 for each in found]
-    return [
+    lines = [
         _curve(axis, each, metric, index, unit, log, len(found) <= SEEDS)
         for index, (each, unit) in enumerate(zip(found, units, strict=True))
     ]
+    _scale(axis, log)
+    return lines
 
 
 def _curve(axis: Axes, variant: VariantRuns, metric: str, index: int, unit: float, log: bool, seeds: bool) -> Line2D:

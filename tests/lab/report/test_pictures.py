@@ -1,6 +1,7 @@
 """The PNGs: opened, and found to show something."""
 
 import io
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -76,3 +77,15 @@ def test_a_log_scale_has_plain_numbers() -> None:
     shown = [each.get_text() for each in axis.get_yticklabels(which="both") if each.get_text()]
     assert {"0.02", "0.05", "0.1", "0.2", "0.5"} <= set(shown)
     assert not any("10^" in each for each in shown)
+
+
+@pytest.mark.parametrize("lowest", [0.3, 0.02, 1e-3, 1e-9, 1e-30])
+def test_the_labels_of_a_log_scale_do_not_cover_each_other(lowest: float) -> None:
+    axis = Figure(figsize=(5.0, 4.0)).subplots()
+    axis.plot([0, 1], [lowest, 5.0])
+    _scale(axis, log=True)
+    axis.figure.canvas.draw()
+    boxes = [each.get_window_extent() for each in axis.get_yticklabels(which="both") if each.get_text()]
+    boxes = [box for box in boxes if axis.bbox.y0 <= (box.y0 + box.y1) / 2 <= axis.bbox.y1]
+    assert len(boxes) >= 2
+    assert all(below.y1 <= above.y0 for below, above in itertools.pairwise(sorted(boxes, key=lambda box: box.y0)))
