@@ -98,7 +98,8 @@ struct Layer {
             if (going) recur(t, 0, going, state(d.out, d.h0, t, 0), p, q, w, recurrent_bias.data());
             if (going < steps.size(t) && !idle) recur(t, going, steps.size(t), d.h0 + going * h, p, q, w, recurrent_bias.data());
           }
-        for (int64_t k = 0; k < steps.size(t); ++k) cell(t, k, b, xi.data());
+        // neighbours in opposite orders, so that they are rarely at the same row, where some cache lines belong to both
+        for (int64_t k = 0, n = steps.size(t); k < n; ++k) cell(t, me.number % 2 ? n - 1 - k : k, b, xi.data());
       }
       me.meet();
     }
@@ -172,9 +173,10 @@ struct Layer {
       take(d.grad_final_h, k * h + first, count, d.grad_h);
       if (d.c0) take(d.grad_final_c, k * h + first, count, d.grad_c);
     }
-    for (T* sum : {d.grad_b_ih, d.grad_b_hh})
-      for (int q = 0; q < c.parts; ++q) std::fill_n(sum + q * h + first, count, T(0));
-    for (int q = 0; d.grad_a && q < c.activations; ++q) std::fill_n(d.grad_a + q * h + first, count, T(0));
+    // Every row adds to these sums. They are this thread's own until the end, because threads that write to the same cache line wait for each other.
+    std::vector<T> b_ih(wide, T(0)), b_hh(wide, T(0)), a(c.activations * h, T(0));
+    Direction<T> mine = d;
+    mine.grad_b_ih = b_ih.data(), mine.grad_b_hh = b_hh.data(), mine.grad_a = d.grad_a ? a.data() : nullptr;
 
     const bool step = single();
     T* weights = workspace<T, 0>(step ? 0 : size_t(last_panel - first_panel) * wide * W);
@@ -188,7 +190,7 @@ struct Layer {
           const int64_t row = steps.first[t] + k;
           const int begin = blocks.unit(b), width = blocks.unit(b + 1) - begin;
           T up[BLOCK * W];
-          c.backward(o, d, {row, k, T(1), nullptr, nullptr, begin, width, nullptr, copy_back(row, begin, width, up)});
+          c.backward(o, mine, {row, k, T(1), nullptr, nullptr, begin, width, nullptr, copy_back(row, begin, width, up)});
         }
       me.meet();
       if (step || (!number && !o.by_states)) break;
@@ -196,7 +198,12 @@ struct Layer {
         panel_product<T>(steps.size(t), blocks.width(p), wide, {grad_hh + steps.first[t] * wide, wide, 1}, packed(p), {d.grad_h + p * W, h},
                          d.grad_h + p * W, h);
     }
-    for (int q = 0; q < c.same; ++q) std::copy_n(d.grad_b_ih + q * h + first, count, d.grad_b_hh + q * h + first);
+    for (int q = 0; q < c.parts; ++q) {
+      const int at = q * h + first;
+      std::copy_n(b_ih.data() + at, count, d.grad_b_ih + at);
+      std::copy_n(q < c.same ? b_ih.data() + at : b_hh.data() + at, count, d.grad_b_hh + at);
+      if (d.grad_a && q < c.activations) std::copy_n(a.data() + at, count, d.grad_a + at);
+    }
     if (step) return step_backward();
     if (d.grad_x) input_gradient();
     const int tiles = pieces(wide, TALL), from = me.first(tiles) * TALL, to = std::min(me.last(tiles) * TALL, wide);
