@@ -14,6 +14,8 @@ import torch
 
 import mollifier
 
+# environment variables with which libraries choose their code, and so the last digits of a result
+CHOOSING = ("ATEN_", "DNNL_", "GLIBC_TUNABLES", "KMP_", "LD_PRELOAD", "MKL_", "MOLLIFIER_", "OMP_", "ONEDNN_")
 PACKAGES = ("torch", "numpy", "lightning-fabric", "joblib", "optuna", "scipy")
 
 
@@ -33,6 +35,7 @@ def environment(device: torch.device, ranks: int) -> dict[str, Any]:
             "device": str(device),
             "accelerator": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
             "ranks": ranks,
+            "variables": _variables(),
         },
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
@@ -45,13 +48,23 @@ def _version(name: str) -> str | None:
         return None
 
 
+def _variables() -> dict[str, str]:
+    """Return the environment variables that may change how numbers are computed. Of paths, which concern nobody else, only the last part."""
+    found = {name: value for name, value in sorted(os.environ.items()) if name.startswith(CHOOSING) and value}
+    return {name: " ".join(Path(word).name for word in value.split()) for name, value in found.items()}
+
+
 def _commit() -> str | None:
-    """Return the commit of the checkout that the code runs from, marked if there are changes; None outside a checkout."""
+    """Return the commit of the checkout that the code runs from, marked if its sources have changed; None outside a checkout."""
     here = Path(__file__).parent
+    sources = (
+        str(here),
+        str(here.parent / "mollifier"),
+    )  # results that are written into the checkout are no change of the code
     try:
         found = _git(here, "rev-parse", "HEAD")
         # not `describe --dirty`, which locks the index: a run that is killed meanwhile would leave the lock in the user's repository
-        changed = _git(here, "status", "--porcelain", "--untracked-files=no")
+        changed = _git(here, "status", "--porcelain", "--untracked-files=no", "--", *sources)
         tracked = subprocess.run(["git", "ls-files", "--error-unmatch", Path(__file__).name], cwd=here, capture_output=True, timeout=10)  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return None
