@@ -14,6 +14,8 @@ from mollifier.nn._annealed import any_global_hook, on_cpu, own_hooks, transform
 from mollifier.nn.copy import Copy
 from mollifier.nn.noisy import NoisyActivation
 
+TORCHS_OWN = (nn.Parameter, Tensor)
+
 
 class Block(NamedTuple):
     """A run of modules that ends in a noisy activation, and the copy around it."""
@@ -52,9 +54,10 @@ def _chain(blocks: Sequence[Block], index: int, x: Tensor) -> list[ops.Link]:
     """Return the run of blocks, starting at this one, that are torch's own linear layers, all of one dtype, with nothing in between."""
     links: list[ops.Link] = []
     first = plain_class(blocks[index].modules[0])
-    if first is not nn.Linear or any_global_hook() or not x.dim() or not ops.chain_serves(x):
+    mode = blocks[index].copy.operator_mode()
+    if first is not nn.Linear or mode is None or any_global_hook() or not x.dim() or not ops.chain_serves(x):
         return links
-    dtype, width, mode = x.dtype, x.shape[-1], blocks[index].copy.mode()
+    dtype, width = x.dtype, x.shape[-1]
     while index < len(blocks) and (link := _link(*blocks[index], mode, dtype, width)) is not None:
         links.append(link)
         width, index = link.weight.shape[0], index + 1
@@ -76,7 +79,7 @@ def _link(
         return None
     # at level 0 torch's own operations run, bit for bit; an ablation may have set the two levels differently
     level = of_noise.item()
-    if not level or level != of_copy.item() or not (noise.operator_mode() == copy.operator_mode() == mode):
+    if not level or level != of_copy.item() or noise.operator_mode() != mode or copy.operator_mode() != mode:
         return None
     if own_hooks(modules[0]) or own_hooks(modules[1]) or own_hooks(noise) or own_hooks(copy):
         return None
@@ -96,7 +99,7 @@ def _link(
 
 
 def _simple(tensor: Tensor, dtype: torch.dtype) -> bool:
-    return tensor.dtype == dtype and tensor.is_cpu and type(tensor) in (nn.Parameter, Tensor) and tensor.is_contiguous()
+    return tensor.dtype is dtype and tensor.is_cpu and type(tensor) in TORCHS_OWN and tensor.is_contiguous()
 
 
 def plain_class(module: nn.Module) -> type[nn.Module]:

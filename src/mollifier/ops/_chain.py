@@ -91,10 +91,9 @@ def chain(x: Tensor, links: Sequence[Link], *, expected: bool = False) -> Tensor
     if not chain_serves(x) or not all(knows(link.act) for link in links):
         mode = "expected" if expected else "sample"
         return _by_layer(x, links, [(mode, mode)] * len(links), unit)
-    if not torch.is_grad_enabled():
-        return _autograd(x, *_arguments(links, expected))[0]
-    for some in _lots(links, x.numel() // x.shape[-1] * x.element_size()):
-        x = _autograd(x, *_arguments(some, expected))[0]
+    lots = _lots(links, x.numel() // x.shape[-1] * x.element_size()) if torch.is_grad_enabled() else [links]
+    for some in lots:
+        x = cast(Tensor, _run(False, x, *_arguments(some, expected)))
     return x
 
 
@@ -127,7 +126,7 @@ def _arguments(links: Sequence[Link], expected: bool) -> Any:
     )
 
 
-def _lots(links: Sequence[Link], column: int) -> Iterator[list[Link]]:
+def _lots(links: Sequence[Link], column: int) -> Iterator[Sequence[Link]]:
     """Yield the links in groups that keep no more than `LOT` bytes each; each unit of a link keeps three columns."""
     some: list[Link] = []
     size = 0
@@ -143,15 +142,19 @@ def _lots(links: Sequence[Link], column: int) -> Iterator[list[Link]]:
 
 class _Chain(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, levels: Any, signs: Any, seeds: Tensor, settings: Any, expected: bool, *tensors: Tensor) -> Two:  # fmt: skip
-        """Run the operator and save what the backward pass needs; ``tensors`` are all weights, all biases and all a."""
-        ctx.set_materialize_grads(False)
+    def forward(ctx: Any, whole: bool, x: Tensor, levels: Any, signs: Any, seeds: Tensor, settings: Any, expected: bool, *tensors: Tensor) -> Tensor | Two:  # fmt: skip
+        """Run the operator and save what the backward pass needs; ``whole`` asks for all its results instead of the output alone,
+        ``tensors`` are all weights, all biases and all a.
+        """
         count = len(signs)
         weights, biases, a = tensors[:count], tensors[count : 2 * count], tensors[2 * count :]
         with below_autograd():
             y, kept = _forward(x, weights, biases, a, levels, signs, seeds, settings, expected, True)
         ctx.save_for_backward(x, kept, *tensors)
         ctx.rest = signs, settings, expected
+        if not whole:
+            return cast(Tensor, y)
+        ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(kept)
         return y, kept
 
@@ -164,24 +167,26 @@ class _Chain(torch.autograd.Function):
         if torch.is_grad_enabled():
             return _again(ctx, grad, x, kept, tensors)
         count = len(tensors) // 3
-        weights, a, by = tensors[:count], tensors[2 * count :], [needed[0], *needed[6:]]
+        weights, a, by = tensors[:count], tensors[2 * count :], [needed[1], *needed[7:]]
         found = iter(_backward(grad, x, kept, weights, a, *ctx.rest, by))
         return tuple(next(found) if need else None for need in needed)
 
 
 # This skips what Function.apply does for functorch, because the operator has its own rule for vmap.
-_apply: Callable[..., Two] = super(torch.autograd.Function, _Chain).apply
+_apply: Callable[..., Tensor | Two] = super(torch.autograd.Function, _Chain).apply
 
 
-def _autograd(
-    x: Tensor, weights: list[Tensor], biases: list[Tensor], a: list[Tensor], levels: list[Tensor], signs: list[Tensor], seeds: Tensor, settings: list[float],
+def _run(
+    whole: bool, x: Tensor, weights: list[Tensor], biases: list[Tensor], a: list[Tensor], levels: list[Tensor], signs: list[Tensor], seeds: Tensor, settings: list[float],
     expected: bool, keep: bool
-) -> Two:  # fmt: skip
+) -> Tensor | Two:  # fmt: skip
+    """Run the operator, in a node of the graph if a derivative may be wanted; return all its results, or the output alone."""
     tensors = (*weights, *biases, *a)
     if torch.is_grad_enabled() and (x.requires_grad or any(each.requires_grad for each in tensors)):
-        return _apply(x, levels, signs, seeds, settings, expected, *tensors)
+        return _apply(whole, x, levels, signs, seeds, settings, expected, *tensors)
     with below_autograd():
-        return cast(Two, _forward(x, weights, biases, a, levels, signs, seeds, settings, expected, keep))
+        found: Two = _forward(x, weights, biases, a, levels, signs, seeds, settings, expected, keep)
+    return found if whole else found[0]
 
 
 def _again(ctx: Any, grad: Tensor, x: Tensor, kept: Tensor, tensors: list[Tensor]) -> tuple[Tensor | None, ...]:
@@ -194,7 +199,9 @@ def _again(ctx: Any, grad: Tensor, x: Tensor, kept: Tensor, tensors: list[Tensor
     each = tensors[:count], tensors[count : 2 * count], tensors[2 * count :]
     with torch.enable_grad():
         out, _ = _composite(x, *each, levels, signs, head[:, 3], settings, expected, True)
-        found: tuple[Tensor | None, ...] = _operator.gradients_again(ctx, [out], [grad], [x, *[None] * 5, *tensors])
+        found: tuple[Tensor | None, ...] = _operator.gradients_again(
+            ctx, [out], [grad], [None, x, *[None] * 5, *tensors]
+        )
     return found
 
 
@@ -238,6 +245,6 @@ def _fake_backward(grad: Any, x: Tensor, kept: Any, weights: list[Tensor], a: li
     return [x.new_empty(shape) for shape, wanted in zip(shapes, rest[-1], strict=True) if wanted]
 
 
-_operator.register("chain", fake=_fake, autograd=_autograd, reference=_composite)
+_operator.register("chain", fake=_fake, autograd=lambda *given: _run(True, *given), reference=_composite)
 _operator.register("chain_backward", fake=_fake_backward)
 torch.library.register_autocast("mollifier::chain", "cpu", torch.float32)
