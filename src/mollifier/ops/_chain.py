@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -126,18 +126,20 @@ def _arguments(links: Sequence[Link], expected: bool) -> Any:
     )
 
 
-def _lots(links: Sequence[Link], column: int) -> Iterator[Sequence[Link]]:
-    """Yield the links in groups that keep no more than `LOT` bytes each; each unit of a link keeps three columns."""
-    some: list[Link] = []
-    size = 0
-    for link in links:
-        mine = 3 * column * len(link.weight)
-        if some and size + mine > LOT:
-            yield some
-            some, size = [], 0
-        some.append(link)
-        size += mine
-    yield some
+def _lots(links: Sequence[Link], column: int) -> list[Sequence[Link]]:
+    """Return the links in groups that keep no more than `LOT` bytes each; each unit of a link keeps three columns."""
+    sizes = [3 * column * link.weight.shape[0] for link in links]
+    if sum(sizes) <= LOT:
+        return [links]
+    lots: list[list[Link]] = []
+    free = 0
+    for link, size in zip(links, sizes, strict=True):
+        if size > free:
+            lots.append([])
+            free = LOT
+        lots[-1].append(link)
+        free -= size
+    return [*lots]
 
 
 class _Chain(torch.autograd.Function):
