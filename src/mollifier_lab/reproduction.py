@@ -118,6 +118,15 @@ _ALL = (
         smoke=_PARITY,
     ),
     Study(
+        name="parity-prefix-20", task="parity", claim="our addition: the same, except that the first bits are used instead of any, 20 bits",
+        methods=(*CONTROLS, "mollified"), seeds=3, hours=0.015, preset="prefix", trials=16, trial_part=1.0, smoke=_PARITY,
+    ),
+    Study(
+        name="parity-prefix-40", task="parity", claim="our addition: the same, except that the first bits are used instead of any, 40 bits",
+        methods=(*CONTROLS, "mollified"), seeds=3, hours=0.015, preset="prefix", changes={"bits": 40, "updates": 5000}, trials=16, trial_part=1.0,
+        smoke=_PARITY,
+    ),
+    Study(
         name="mnist-72", task="mnist", claim="72 layers train when mollified; batch norm and residual connections make little difference",
         methods=(*CONTROLS, "mollified", "mollified-bn", "mollified-residual"), seeds=5, hours=0.08, preset="published",
         changes={"c": 100.0, "epochs": 50.0}, trial_changes={"epochs": 25.0}, trial_part=0.5, smoke=_MNIST,

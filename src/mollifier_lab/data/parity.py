@@ -39,7 +39,28 @@ def variable(batch: int, bits: int, generator: torch.Generator) -> tuple[Tensor,
     inputs, _ = fresh(batch, bits, generator)
     length = torch.randint(1, bits + 1, (batch, 1), generator=generator, device=generator.device)
     rank = torch.rand(batch, bits, generator=generator, device=generator.device).argsort(1)
-    inputs = inputs * (rank < length)
+    return _kept(inputs, rank < length)
+
+
+def prefix(batch: int, bits: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return parity of variable length like `variable`, except that the inputs which are not 0 come first.
+
+    This is easier to learn: samples with few inputs always have the same few.
+
+    >>> inputs, labels = prefix(3, bits=8, generator=torch.Generator().manual_seed(0))
+    >>> (inputs != 0).int()
+    tensor([[1, 0, 0, 0, 0, 0, 0, 0],
+            [1, 1, 0, 0, 0, 0, 0, 0],
+            [1, 1, 1, 1, 1, 1, 0, 0]], dtype=torch.int32)
+    """
+    inputs, _ = fresh(batch, bits, generator)
+    length = torch.randint(1, bits + 1, (batch, 1), generator=generator, device=generator.device)
+    return _kept(inputs, torch.arange(bits, device=generator.device) < length)
+
+
+def _kept(inputs: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the inputs, 0 where they are not kept, and their parity."""
+    inputs = inputs * kept
     return inputs, (inputs > 0).sum(1) % 2
 
 

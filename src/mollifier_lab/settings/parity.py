@@ -28,10 +28,11 @@ class Parity(Settings, curve="train_nll", headline="train_nll", target=0.2, chan
         "paper": {},
         "quick": {"width": 100, "batch": 100, "samples": 1000, "lr": 1.0, "k": 10.0, "updates": 2000, "evaluate_every": 50, "save_every": 500},
         "variable": {"kind": "variable", "bits": 20, "lr": 0.1, "k": 20.0, "updates": 4000, "evaluate_every": 100},
+        "prefix": {"kind": "prefix", "bits": 20, "lr": 0.1, "k": 20.0, "updates": 4000, "evaluate_every": 100},
     }  # fmt: skip
 
-    kind: Literal["fixed", "fresh", "variable"] = "fixed"
-    """A fixed training set, new samples at every update, or parity of variable length (also new at every update)."""
+    kind: Literal["fixed", "fresh", "variable", "prefix"] = "fixed"
+    """A fixed training set, or new samples at every update: of all inputs, of a variable number of inputs, or of a variable number of the first inputs."""
     bits: int = 40
     """Inputs."""
     samples: int = 2000
@@ -53,8 +54,13 @@ class Parity(Settings, curve="train_nll", headline="train_nll", target=0.2, chan
         >>> Parity(bits=8, depth=2, width=16).describe()
         '8-bit parity, 2×16 sigmoid MLP'
         """
-        kind = {"fixed": "", "fresh": " with new samples at every update", "variable": " of variable length"}[self.kind]
-        bits = f"up to {self.bits}" if self.kind == "variable" else str(self.bits)
+        kind = {
+            "fixed": "",
+            "fresh": " with new samples at every update",
+            "variable": " of variable length",
+            "prefix": " of a prefix",
+        }[self.kind]
+        bits = f"up to {self.bits}" if self.kind in ("variable", "prefix") else str(self.bits)
         return f"{bits}-bit parity{kind}, {self.depth}×{self.width} {self.activation} MLP"
 
     def network_size(self) -> tuple[int, int]:

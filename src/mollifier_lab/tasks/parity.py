@@ -44,7 +44,8 @@ class ParityTask(Classification[Parity]):
 
     def draw(self, count: int, generator: torch.Generator) -> Pair:
         """New samples."""
-        new = parity.variable if self.settings.kind == "variable" else parity.fresh
+        kinds = {"variable": parity.variable, "prefix": parity.prefix}
+        new = kinds.get(self.settings.kind, parity.fresh)
         return _pair(*new(count, self.settings.bits, generator))
 
     def batch(self, update: int) -> Batch:

@@ -66,3 +66,15 @@ def test_sizes_that_make_no_sense(batch, bits):
         parity.fresh(batch, bits, generator())
     with pytest.raises(ValueError, match="bits >= 1"):
         parity.variable(batch, bits, generator())
+
+
+def test_a_prefix_of_uniform_length_comes_first():
+    bits = 8
+    inputs, labels = parity.prefix(40_000, bits, generator())
+    assert set(inputs.unique().tolist()) == {-1.0, 0.0, 1.0}
+    assert labels.tolist() == odd(inputs)
+    length = (inputs != 0).sum(1)
+    assert torch.equal(inputs != 0, torch.arange(bits) < length[:, None])
+    share = length.bincount(minlength=bits + 1) / 40_000
+    assert share[0] == 0
+    assert ((share[1:] - 1 / bits).abs() < 0.01).all()

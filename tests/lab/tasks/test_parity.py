@@ -18,13 +18,13 @@ def test_fixed(make_task: MakeTask) -> None:
         assert torch.equal(y[:, 0], ((x > 0).sum(1) % 2).float())
 
 
-@pytest.mark.parametrize("data", ["fresh", "variable"])
+@pytest.mark.parametrize("data", ["fresh", "variable", "prefix"])
 def test_new_samples_at_every_update(data: str, make_task: MakeTask) -> None:
     task = make_task("parity", kind=data, bits=40)
     (x, y), (other, _) = task.batch(0), task.batch(1)
     assert not torch.equal(x, other)
     assert torch.equal(y[:, 0], ((x > 0).sum(1) % 2).float())
-    assert bool((x == 0).any()) == (data == "variable")
+    assert bool((x == 0).any()) == (data in ("variable", "prefix"))
     model = task.model().eval()
     assert task.evaluate(model, "train", torch.device("cpu")).keys() == {"nll", "error"}
 
