@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 
 from mollifier_lab.data import cifar10
@@ -38,7 +39,8 @@ class Cifar10Task(Classification[Cifar10]):
         return cifar10.augment(images, self.generator(update)), labels
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        return cifar10.normalise(inputs)
+        # channels last: on the CPU a step of ResNet-20 then takes four fifths of the time
+        return cifar10.normalise(inputs).contiguous(memory_format=torch.channels_last)
 
     def lr_factor(self, update: int) -> float:
         done = update / self.updates()
