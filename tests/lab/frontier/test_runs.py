@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ import torch
 from mollifier_lab.frontier import adding, annealing, cells, convnets, twins, ways
 from mollifier_lab.models import resnet
 from mollifier_lab.runs import find_runs
+from mollifier_lab.settings import settings_for
 from tests.lab import files
 from tests.lab.data import makers
 
@@ -71,6 +74,20 @@ def test_a_plain_twin_needs_less_memory_and_computes_the_same_as_its_blocks() ->
         one = 2 * 32 * 32 * 4  # bytes of a feature map of the first stage
         assert twins.peak(twins.in_place(twins.flat(plain)), x) == 2 * one
         assert twins.peak(twins.in_place(deep), x) == 3 * one
+
+
+def test_runs_that_have_converged_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They end there: how far below it they are depends on the evaluation at which that was seen."""
+    monkeypatch.setattr(annealing, "first_at", lambda *_: 100.0)
+    config = SimpleNamespace(settings=replace(settings_for("parity"), converged=1e-3))
+
+    def found(*losses: float) -> annealing.AnnealingResult:
+        return annealing._found(
+            "parity", "k=10", [SimpleNamespace(config=config, counted=loss, result={}) for loss in losses]
+        )  # type: ignore[misc]
+
+    assert found(1e-5, 9e-4).final == found(1e-3, 1e-3).final
+    assert found(1e-5, 2e-3).final.mean == pytest.approx(1.5e-3)
 
 
 def test_the_comparison_of_annealing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
