@@ -75,7 +75,8 @@ class Frontier:
         from mollifier_lab.frontier import annealing
 
         annealing.make(out, smoke=self.smoke, data=self.data, workers=self.workers, threads=1, show=not self.quiet)
-        return annealing.table(annealing.results(out))
+        found = annealing.results(out)
+        return f"{annealing.table(found)}\n{annealing.every_way(found)}"
 
     def _convnets(self, out: Path) -> str:
         from mollifier_lab.frontier import convnets

@@ -180,6 +180,25 @@ def table(found: list[AnnealingResult]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def every_way(found: list[AnnealingResult]) -> str:
+    """Return a table in Markdown with the results of every way in every case: the final metric, and the updates to the target.
+
+    >>> print(every_way([AnnealingResult("parity", "k=100", "train_nll", Estimate(0.1, 0.05, 0.15, 3), 1000.0, 0)]))
+    | | parity |
+    |---|---|
+    | k=100 | 0.100 (0.0500 – 0.150); 1,000 |
+    <BLANKLINE>
+    """
+    cases = list(dict.fromkeys(each.case for each in found))
+    rows: dict[str, dict[str, str]] = {}
+    for each in found:
+        way = each.way.rpartition("schedule=")[2]  # a front has another horizon in each case
+        rows.setdefault(way, {})[each.case] = f"{_show(each)}; {show_count(each.updates)}"
+    lines = [f"| | {' | '.join(cases)} |", "|---" * (len(cases) + 1) + "|"]
+    lines += [f"| {way} | {' | '.join(mine.get(case, '') for case in cases)} |" for way, mine in rows.items()]
+    return "\n".join(lines) + "\n"
+
+
 def _show(found: AnnealingResult) -> str:
     lost = f", {found.diverged} diverged" if found.diverged else ""
     return f"{show_metric(found.metric, found.final.mean)} ({show_interval(found.metric, found.final.low, found.final.high)}){lost}"
