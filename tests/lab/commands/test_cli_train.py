@@ -98,7 +98,7 @@ def test_help_shows_the_defaults_of_the_preset(capsys: pytest.CaptureFixture[str
     words = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "--lr FLOAT Learning rate. (default: 1.0)" in words
     assert "--samples INT Size of the fixed training set (the paper does not give it). (default: 1000)" in words
-    assert "Presets: paper, quick, variable." in words
+    assert "Presets: paper, quick, variable, prefix." in words
     assert " TASK " in words
 
 
