@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import mollifier
-from mollifier.anneal._adaptive import START
+from mollifier.anneal._adaptive import FASTEST
 from mollifier.schedules import front_at
 from tests.helpers import BasicBlock, mlp
 
@@ -28,11 +28,11 @@ def walk(anneal: mollifier.Annealer, loss: Callable[[int], float | None], update
 
 def test_it_needs_nothing_and_ends_by_itself():
     anneal = annealer()
-    seen = walk(anneal, lambda t: 0.7, 400)
+    seen = walk(anneal, lambda t: 0.7, 500)
     assert seen == sorted(seen)
     assert anneal.finished
     assert anneal.levels == [0.0] * 4
-    assert 100 < seen.index(1.0) < 400
+    assert seen.index(1.0) == pytest.approx((4 - 1 + 6) / FASTEST, abs=2)
 
 
 def test_the_levels_are_those_of_a_front_at_its_place():
@@ -42,9 +42,14 @@ def test_the_levels_are_those_of_a_front_at_its_place():
     assert anneal.levels[0] < anneal.levels[1]
 
 
-def test_it_moves_faster_while_the_loss_follows():
-    seen = walk(annealer(20), lambda t: 0.7, 200)
-    assert seen[199] - seen[150] > 1.1 * (seen[49] - seen[0])
+def test_it_goes_at_its_full_speed_and_takes_that_up_again_after_it_has_waited():
+    windows = 20 - 1 + 6
+    steady = walk(annealer(20), lambda t: 0.7, 200)
+    assert steady[199] == pytest.approx(200 * FASTEST / windows)
+    seen = walk(annealer(20, loss_average=0.0), lambda t: 1.4 * 0.7 if 100 <= t < 140 else 0.7, 900)
+    assert seen[139] == seen[99]
+    assert seen[149] - seen[139] < 0.6 * 10 * FASTEST / windows  # half as fast after 40 updates of waiting
+    assert seen[889] - seen[879] > 0.99 * 10 * FASTEST / windows
 
 
 def test_it_waits_where_the_loss_does_not_follow_and_goes_back_where_it_is_lost():
@@ -54,7 +59,7 @@ def test_it_waits_where_the_loss_does_not_follow_and_goes_back_where_it_is_lost(
     follows, waits, lost = after(1.1), after(1.4), after(3.0)
     assert follows[129] > follows[99]
     assert waits[129] == waits[99]
-    assert lost[129] == pytest.approx(lost[99] - 30 * START / (20 - 1 + 6))
+    assert lost[129] == pytest.approx(lost[99] - 30 * FASTEST / (20 - 1 + 6))
 
 
 def test_it_does_not_go_back_beyond_the_start():

@@ -13,7 +13,7 @@ from mollifier.anneal._numbers import Numbers
 
 # Chosen on tasks that no comparison uses; docs/cards/annealing.md has the figures. Speeds are in windows per update.
 DECAY = 0.95  # decay of the average loss: with 0.99 the front is lost before the average shows it
-START, SLOWEST, FASTEST = 1 / 50, 1 / 200, 1 / 20
+FASTEST, SLOWEST = 1 / 50, 1 / 200  # it starts with the former
 FASTER, SLOWER = 2 ** (1 / 400), 2 ** (-1 / 40)  # the speed doubles in 400 updates, and halves in 40
 TOLERANCE = 0.25  # the loss follows while it is at most this fraction above the reference; at twice that it is lost
 LEAK = 1e-3  # the reference rises by this fraction per update, so that no front waits for ever
@@ -44,7 +44,7 @@ class Follower:
     def __init__(self, layers: int, width: float, like: Tensor) -> None:
         self.end = layers - 1 + width
         # place, speed, reference (the lowest average of the loss, which slowly rises), the first average
-        self.numbers = Numbers(torch.tensor([0.0, START, math.inf, math.inf], dtype=like.dtype).to(like.device))
+        self.numbers = Numbers(torch.tensor([0.0, FASTEST, math.inf, math.inf], dtype=like.dtype).to(like.device))
 
     @property
     def place(self) -> float:
@@ -66,7 +66,7 @@ class Follower:
             step = speed
         else:
             speed = max(speed * SLOWER, SLOWEST)
-            step = -START if v > reference * (1.0 + 2.0 * TOLERANCE) else 0.0
+            step = -FASTEST if v > reference * (1.0 + 2.0 * TOLERANCE) else 0.0
         if left is not None:
             step = max(step, self.least(left) * (self.end - place))
         self.numbers.list = [min(max(place + step, 0.0), self.end), speed, reference, first]
@@ -78,7 +78,7 @@ class Follower:
         reference = torch.maximum(torch.minimum(v, reference * (1.0 + LEAK)), FLOOR * first)
         follows, lost = v <= reference * (1.0 + TOLERANCE), v > reference * (1.0 + 2.0 * TOLERANCE)
         speed = torch.where(follows, (speed * FASTER).clamp(max=FASTEST), (speed * SLOWER).clamp(min=SLOWEST))
-        step = torch.where(follows, speed, -START * lost.to(speed.dtype))
+        step = torch.where(follows, speed, -FASTEST * lost.to(speed.dtype))
         if left is not None:
             step = torch.maximum(step, self.least(left) * (self.end - place))
         self.numbers.tensor = torch.stack([(place + step).clamp(0.0, self.end), speed, reference, first])
