@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 TYPE_CHECKING = False  # see `mollifier_lab`: as little as possible is imported before `main` can handle Ctrl-C
@@ -25,6 +26,9 @@ Mollifying Networks: the paper's experiments. To start: mollifier compare parity
 commands:"""
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
 SHORT = ("can't allocate memory", "out of memory", "Storage size calculation overflowed", "Cannot allocate memory")
+PRESSED: list[
+    int
+] = []  # each Ctrl-C so far: libraries that are being imported may swallow its exception, and fail later with another
 BUG = "this is a bug in mollifier. MOLLIFIER_DEBUG=1 shows where it happened; please report it"
 
 
@@ -34,6 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: The words after `mollifier`; by default those of this process.
     """
+    if argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _press)
     try:
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
@@ -48,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED  # the same exit as rich in this case
     except BaseException as error:
         code = _say(*_end(error))
-        if argv is None and code == INTERRUPTED and _interrupted(error):
+        if argv is None and code == INTERRUPTED and (PRESSED or _interrupted(error)):
             # Python would end with a signal of its own if the interrupt came while it executed a string, as dataclasses do
             sys.stdout.flush()
             sys.stderr.flush()
@@ -64,7 +70,7 @@ def _end(error: BaseException) -> tuple[str, int]:
         return str(error), INTERRUPTED
     if isinstance(error, LabError):
         return f"error: {error}", WRONG
-    if _interrupted(error):
+    if PRESSED or _interrupted(error):
         return "interrupted", INTERRUPTED
     if isinstance(error, OSError):
         return f"error: {error}", WRONG
@@ -82,6 +88,11 @@ def _end(error: BaseException) -> tuple[str, int]:
                 WRONG,
             )
     return f"error: {type(error).__name__}: {text[:500]}; {BUG}", WRONG
+
+
+def _press(number: int, _frame: object) -> None:
+    PRESSED.append(number)
+    raise KeyboardInterrupt
 
 
 def _interrupted(error: BaseException | None) -> bool:

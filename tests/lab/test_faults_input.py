@@ -1,5 +1,6 @@
 """Whatever is given, the answer is one sentence and exit code 2, never a traceback."""
 
+import contextlib
 import json
 import math
 import pwd
@@ -186,6 +187,20 @@ def test_a_fault_of_our_own_is_a_sentence_too(
     err = capsys.readouterr().err
     assert err.startswith("error: KeyError: 'none'; ")
     assert cli.BUG in err
+
+
+def test_an_interrupt_that_a_library_swallowed_is_one_all_the_same(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def swallow(_words: list[str]) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            cli._press(2, None)
+        raise ImportError("cannot load module more than once per process")
+
+    monkeypatch.setattr(cli, "PRESSED", [])
+    monkeypatch.setattr(cli, "parse", swallow)
+    assert cli.main(["train"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_an_interrupted_import_is_an_interruption(
