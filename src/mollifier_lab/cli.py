@@ -26,9 +26,8 @@ Mollifying Networks: the paper's experiments. To start: mollifier compare parity
 commands:"""
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
 SHORT = ("can't allocate memory", "out of memory", "Storage size calculation overflowed", "Cannot allocate memory")
-PRESSED: list[
-    int
-] = []  # each Ctrl-C so far: libraries that are being imported may swallow its exception, and fail later with another
+# Each Ctrl-C so far: libraries that are being imported may swallow its exception, and fail later with another.
+PRESSED: list[int] = []
 BUG = "this is a bug in mollifier. MOLLIFIER_DEBUG=1 shows where it happened; please report it"
 
 

@@ -57,10 +57,8 @@ def _variables() -> dict[str, str]:
 def _commit() -> str | None:
     """Return the commit of the checkout that the code runs from, marked if its sources have changed; None outside a checkout."""
     here = Path(__file__).parent
-    sources = (
-        str(here),
-        str(here.parent / "mollifier"),
-    )  # results that are written into the checkout are no change of the code
+    # results that are written into the checkout are no change of the code
+    sources = str(here), str(here.parent / "mollifier")
     try:
         found = _git(here, "rev-parse", "HEAD")
         # not `describe --dirty`, which locks the index: a run that is killed meanwhile would leave the lock in the user's repository

@@ -36,8 +36,7 @@ def variable(batch: int, bits: int, generator: torch.Generator) -> tuple[Tensor,
     >>> (inputs != 0).sum(1)
     tensor([1, 2, 6])
     """
-    inputs, _ = fresh(batch, bits, generator)
-    length = torch.randint(1, bits + 1, (batch, 1), generator=generator, device=generator.device)
+    inputs, length = _with_lengths(batch, bits, generator)
     rank = torch.rand(batch, bits, generator=generator, device=generator.device).argsort(1)
     return _kept(inputs, rank < length)
 
@@ -53,9 +52,14 @@ def prefix(batch: int, bits: int, generator: torch.Generator) -> tuple[Tensor, T
             [1, 1, 0, 0, 0, 0, 0, 0],
             [1, 1, 1, 1, 1, 1, 0, 0]], dtype=torch.int32)
     """
-    inputs, _ = fresh(batch, bits, generator)
-    length = torch.randint(1, bits + 1, (batch, 1), generator=generator, device=generator.device)
+    inputs, length = _with_lengths(batch, bits, generator)
     return _kept(inputs, torch.arange(bits, device=generator.device) < length)
+
+
+def _with_lengths(batch: int, bits: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return new inputs, and for each sample how many of them are to be kept."""
+    inputs, _ = fresh(batch, bits, generator)
+    return inputs, torch.randint(1, bits + 1, (batch, 1), generator=generator, device=generator.device)
 
 
 def _kept(inputs: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
