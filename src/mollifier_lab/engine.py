@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mollifier_lab import loggers, seal
+from mollifier_lab.allocator import keep_freed_memory
 from mollifier_lab.denormals import flush_denormal
 from mollifier_lab.errors import Busy as Busy, Interrupted as Interrupted, LabError
 from mollifier_lab.files import leaving_nothing
@@ -102,6 +103,7 @@ def _go(
     command = resume_command(folder.path, data, hardware)
     not_while_loading("a run")
     loggers.check(hardware.logger)
+    keep_freed_memory()
     fabric = hardware.fabric()
     fabric.launch()
     group = Group(fabric)
