@@ -195,6 +195,8 @@ def test_a_gate_at_the_ends_is_the_same_in_every_precision(dtype, target):
 
 
 def test_wrong_arguments_are_named():
+    with pytest.raises(ValueError, match=r"the input is torch.complex64, .*mollify\(model, exclude=…\)"):
+        noisy_activation(torch.zeros(3, dtype=torch.complex64), "tanh", level=0.5, a=1.0)
     with pytest.raises(ValueError, match=r"noise='mean': expected 'sample', 'expected', 'exact' or a tensor of normal"):
         noisy_activation(X, "tanh", level=0.5, a=1.0, noise="mean")
     with pytest.raises(ValueError, match=r"push='hard': expected 'paper' or 'odds'"):

@@ -93,6 +93,11 @@ def noisy_activation(
         push: ``"paper"``: s = c p σ |ξ|; ``"odds"``: s = c p / (1 - p) σ |ξ|, which is exactly u at p = 1.
         generator: The generator of the samples.
     """
+    if x.is_complex():
+        raise ValueError(
+            f"noisy_activation: the input is {x.dtype}, and the push toward the tangent is defined for real numbers. "
+            "Leave this activation plain: mollify(model, exclude=…)"
+        )
     act = find(activation)
     level = _as_tensor(level, x.device)
     a = a.to(x.dtype) if isinstance(a, Tensor) else a

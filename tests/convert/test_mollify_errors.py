@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -34,6 +35,22 @@ class Widening(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.block(x)
+
+
+class Functional(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.two(torch.tanh(self.one(x)))
+
+
+def with_forward(model: nn.Module, name: str = "") -> nn.Module:
+    """Replace the forward of a module as wrappers do, without changing its class."""
+    module = model.get_submodule(name)
+    module.forward = partial(type(module).forward, module)
+    return model
 
 
 class Twice(nn.Module):
@@ -128,6 +145,24 @@ REFUSED = [
         Layers,
         {"exclude": ["one", "layers.0", lambda name, module: False]},
         r"exclude='one' matches nothing.; exclude=<function .* matches nothing",
+    ),
+    (
+        "an activation whose forward was replaced",
+        lambda: with_forward(mlp(4, 4, 1), "1"),
+        {},
+        r"the forward of 1 was replaced on the module itself .*: mollify first and replace it afterwards",
+    ),
+    (
+        "a named block whose forward was replaced",
+        lambda: with_forward(Layers(), "layers.0"),
+        {"blocks": "layers.*"},
+        r"the forward of layers.0 was replaced",
+    ),
+    (
+        "a model whose forward was replaced, with functions in it",
+        lambda: with_forward(Functional()),
+        {},
+        r"the forward of \(the model\) was replaced",
     ),
     (
         "shapes without a copy path",
@@ -274,3 +309,10 @@ def test_force_restores_all_the_same(options):
     before = snapshot(model)
     assert mollifier.restore(mollifier.mollify(model, **options), force=True) is model
     assert snapshot(model) == before
+
+
+def test_a_container_may_have_a_forward_of_its_own_if_nothing_is_added_to_it():
+    model = mollifier.mollify(with_forward(Layers()), example=torch.randn(3, 4), level=0.5)
+    assert len(mollifier.levels(model)) == 2
+    model(torch.randn(3, 4)).sum().backward()
+    assert all(parameter.grad is not None for parameter in mollifier.added_parameters(model))

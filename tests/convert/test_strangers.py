@@ -1,7 +1,10 @@
 """Models as strangers write them, and what they do to a model after it was mollified."""
 
 import copy
+import dataclasses
 import pickle
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -38,8 +41,19 @@ def test_the_output_can_be_asked_for():
     assert model(X).abs().max() > 1
 
 
+class Pair(NamedTuple):
+    probability: Tensor
+    logits: Tensor
+
+
+@dataclasses.dataclass
+class Prediction:
+    probability: Tensor
+    logits: Tensor
+
+
 class Ending(nn.Module):
-    """An output activation behind shapes, dropout, tuples and dicts."""
+    """An output activation behind shapes, dropout, tuples, dicts and dataclasses."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -57,15 +71,20 @@ class Ending(nn.Module):
             return self.act(x), x
         if self.how == "dict":
             return {"probability": torch.sigmoid(x), "logits": x}
+        if self.how == "named tuple":
+            return Pair(torch.sigmoid(x), x)
+        if self.how == "dataclass":
+            return Prediction(torch.sigmoid(x), logits=x)
         return F.dropout(torch.flatten(torch.sigmoid(x), 1), 0.1, self.training).squeeze(-1)
 
 
-@pytest.mark.parametrize("how", ["view", "dropout", "tuple", "dict", "function"])
-def test_the_output_is_recognised_in_whatever_shape(how):
-    model = mollifier.mollify(Ending(how)).eval()
+@pytest.mark.parametrize("example", [None, X], ids=["traced", "example"])
+@pytest.mark.parametrize("how", ["view", "dropout", "tuple", "named tuple", "dict", "dataclass", "function"])
+def test_the_output_is_recognised_in_whatever_shape(how, example):
+    model = mollifier.mollify(Ending(how), example=example).eval()
     assert [row.name for row in mollifier.report(model).blocks] == ["body[0:1]"]
     out = model(X)
-    out = out["probability"] if how == "dict" else out[0] if how == "tuple" else out
+    out = out["probability"] if how == "dict" else getattr(out, "probability", out[0] if how == "tuple" else out)
     assert ((out > 0) & (out < 1)).all()
 
 
@@ -115,6 +134,86 @@ def test_an_output_on_another_scale_is_the_output_still(how):
     out = model(X)
     deviation = out.scale if "distribution" in how else out[1]
     assert (deviation > 0).all()
+
+
+class Options(nn.Module):
+    """Forwards with arguments that torch.fx passes to a copy of the function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(8, 4), nn.Linear(4, 2)
+
+    def encode(self, x: Tensor, *, scale: float = 1.0) -> Tensor:
+        return torch.tanh(self.one(x)) * scale
+
+
+class Keywords(Options):
+    def forward(self, x: Tensor, **options: float) -> Tensor:
+        return self.two(torch.sigmoid(self.encode(x)))
+
+
+class KeywordOnly(Options):
+    def forward(self, x: Tensor, *, scale: float = 1.0) -> Tensor:
+        return self.two(torch.sigmoid(self.encode(x, scale=scale)))
+
+
+class Positional(Options):
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.two(torch.sigmoid(self.encode(inputs[0])))
+
+
+class Generating(Options):
+    def layers(self, x: Tensor) -> Iterator[Tensor]:
+        for layer in (self.one, self.two):
+            x = torch.tanh(layer(x))
+            yield x
+
+    def forward(self, x: Tensor) -> Tensor:
+        return list(self.layers(x))[-1] + 1
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("example", [None, X], ids=["traced", "example"])
+def test_activations_in_a_generator_belong_to_the_forward_that_runs_through_it(example):
+    model = mollifier.mollify(Generating(), output=True, example=example).eval()
+    assert [row.name for row in mollifier.report(model).blocks] == ["forward(one, tanh)", "forward(two, tanh)"]
+    torch.testing.assert_close(model(X) + model(-X), 2 * model(torch.zeros_like(X)))
+
+
+class Swish(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.silu(x)
+
+
+ELSEWHERE = Swish()
+
+
+class Borrowing(Options):
+    """Calls an activation module that is not part of it, of the same class as one that is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = Swish()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.sum() > 1e9:  # torch.fx cannot trace this
+            return x
+        return self.two(torch.tanh(ELSEWHERE(self.act(self.one(x)))))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_module_of_a_class_of_the_model_may_be_called_that_is_no_part_of_it():
+    model = mollifier.mollify(Borrowing(), example=X)
+    assert [row.name for row in mollifier.report(model).blocks] == ["forward(silu)", "forward(tanh)"]
+    model(X)  # finds both calls where the example had them
+
+
+@pytest.mark.parametrize("kind", [Keywords, KeywordOnly, Positional])
+def test_a_forward_may_have_any_arguments(kind):
+    model = mollifier.mollify(kind())
+    assert [row.name for row in mollifier.report(model).blocks] == ["forward(one, tanh)", "forward(sigmoid)"]
+    model.eval()  # at level 1 it is affine
+    torch.testing.assert_close(model(X) + model(-X), 2 * model(torch.zeros_like(X)))
 
 
 def test_a_sum_with_something_else_is_not_the_output_of_its_activation():

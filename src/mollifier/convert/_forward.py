@@ -126,7 +126,7 @@ class _OwnForward(fx.Tracer):
         super().__init__(autowrap_functions=(*python_functions(), *_FACTORIES))
         self._autowrap_search.append(torch)  # where they are looked up; its other functions are left alone
         methods = {name: getattr(kind, name) for name in intercepted_methods(kind)}
-        self.codes: dict[CodeType, str] = {method.__code__: name for name, method in methods.items()}
+        self.names = {_place(method.__code__): name for name, method in methods.items()}
         self.counts: dict[FrameType, int] = {}
         self.places: dict[fx.Node, str] = {}
 
@@ -137,13 +137,18 @@ class _OwnForward(fx.Tracer):
         node = super().create_node(kind, target, *args, **kwargs)
         if _activation_name(node) is not None:
             frame: FrameType | None = sys._getframe()
-            while frame is not None and frame.f_code not in self.codes:
+            while frame is not None and _place(frame.f_code) not in self.names:
                 frame = frame.f_back
             if frame is not None:
                 number = self.counts.get(frame, 0)
                 self.counts[frame] = number + 1
-                self.places[node] = f"{self.codes[frame.f_code]}_{number}"
+                self.places[node] = f"{self.names[_place(frame.f_code)]}_{number}"
         return node
+
+
+def _place(code: CodeType) -> tuple[str, int, str]:
+    """Return where a function is defined. torch.fx runs a copy of a forward that has ``*args``, ``**kwargs`` or keyword-only arguments, with a code of its own."""
+    return code.co_filename, code.co_firstlineno, code.co_name
 
 
 def _copy_of(module: nn.Module, training: bool) -> nn.Module:

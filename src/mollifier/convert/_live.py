@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from inspect import CO_GENERATOR
 from types import CodeType, FunctionType
 from typing import Any, cast
 
@@ -137,6 +138,8 @@ def _intercepted(method: Callable[..., Any], name: str) -> Callable[..., Any]:
 def intercepted_methods(kind: type[nn.Module]) -> list[str]:
     """Return the methods of a user's class that may call an activation: forward, and every method that names one.
 
+    What a generator calls belongs to the method that runs through it, since that is when it is called.
+
     >>> class Net(nn.Module):
     ...     def encode(self, x): return torch.tanh(x)
     ...     def forward(self, x): return self.encode(x)
@@ -149,7 +152,9 @@ def intercepted_methods(kind: type[nn.Module]) -> list[str]:
         if base.__module__.split(".")[0] == "torch":
             continue
         for name, method in vars(base).items():
-            if isinstance(method, FunctionType) and (name == "forward" or words & _words(method.__code__)):
+            if not isinstance(method, FunctionType) or method.__code__.co_flags & CO_GENERATOR:
+                continue
+            if name == "forward" or words & _words(method.__code__):
                 found[name] = None
     return [name for name in found if not name.startswith("__")]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Iterator
 
@@ -34,7 +35,7 @@ def is_arithmetic(function: object) -> bool:
 
 
 def returned_nodes(graph: fx.Graph, module: nn.Module) -> Iterator[fx.Node]:
-    """Yield the nodes whose results a forward returns, alone, in a tuple or in a dict, possibly reshaped or rescaled."""
+    """Yield the nodes whose results a forward returns, alone or in a tuple (named or not), dict or dataclass, possibly reshaped or rescaled."""
     (output,) = [node for node in graph.nodes if node.op == "output"]
     pending = list(output.all_input_nodes)
     while pending:
@@ -48,10 +49,15 @@ def returned_nodes(graph: fx.Graph, module: nn.Module) -> Iterator[fx.Node]:
         elif node.op in ("call_method", "call_function") and is_arithmetic(node.target):
             changing = [each for each in node.all_input_nodes if each.op != "get_attr"]
             pending += changing if len(changing) == 1 else []
-        elif getattr(node.target, "__name__", "") in JOINING:
+        elif getattr(node.target, "__name__", "") in JOINING or _is_record(node.target):
             pending += node.all_input_nodes
         elif node.target is operator.getitem and not _from_a_tuple(node):
             pending += node.all_input_nodes[:1]
+
+
+def _is_record(target: object) -> bool:
+    """Return whether a call makes a named tuple or a dataclass: torch.fx records both as calls of their class."""
+    return isinstance(target, type) and (dataclasses.is_dataclass(target) or issubclass(target, tuple))
 
 
 def _from_a_tuple(node: fx.Node) -> bool:

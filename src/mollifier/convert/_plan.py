@@ -344,7 +344,7 @@ class _Forward:
 
 
 def _is_function(step: Call | str) -> bool:
-    return isinstance(step, Call) and bool(step.key)
+    return isinstance(step, Call) and bool(step.key or step.refused)
 
 
 def _called_name(call: Call) -> str:

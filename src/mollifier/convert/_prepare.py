@@ -72,6 +72,7 @@ def _check(planner: Planner) -> None:
     if not planner.blocks:
         reasons = "".join(f"\n  {s.name} ({s.what}): {s.why}" for s in planner.skipped)
         raise ValueError(f"mollify: found nothing to mollify in {type(planner.model).__name__}.{reasons}")
+    _refuse_replaced_forwards(planner)
     paths: dict[nn.Module, list[str]] = {}
     for name, module in planner.model.named_modules(remove_duplicate=False):
         paths.setdefault(module, []).append(name)
@@ -86,4 +87,18 @@ def _check(planner: Planner) -> None:
         raise ValueError(
             f"mollify: one module is used in several places: {'; '.join(shared)}. Each place needs its own level and its own a: "
             "give every place its own module (an activation costs nothing), or leave it out with blocks=[…]."
+        )
+
+
+def _refuse_replaced_forwards(planner: Planner) -> None:
+    """A patch changes the class of a module, and a forward that was set on the module itself would hide it."""
+    patched = {block.path for block in planner.blocks if not block.members}
+    patched |= {path for block in planner.blocks for path in (*block.members, block.end) if block.members}
+    patched -= {noisy.path for block in planner.blocks for noisy in block.noisy if noisy.attribute}
+    modules = {path: planner.model.get_submodule(path) for path in sorted(patched)}
+    replaced = [path or "(the model)" for path, module in modules.items() if "forward" in vars(module)]
+    if replaced:
+        raise ValueError(
+            f"mollify: the forward of {', '.join(replaced)} was replaced on the module itself (module.forward = …), and would hide what "
+            "mollify adds to its class: mollify first and replace it afterwards, define it in a class, or leave the module out with exclude=…"
         )

@@ -46,13 +46,11 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self.found: dict[str, ForwardSummary] = {}
         self._names = {module: name for name, module in model.named_modules()}
-        self._codes: dict[CodeType, str] = {}
-        self._speakers: set[str] = set()  # modules that may call activations in methods of their own
+        self._codes: dict[str, dict[CodeType, str]] = {}  # by module: its methods that may call activations
         for module, path in self._names.items():
             methods = {getattr(type(module), name).__code__: name for name in intercepted_methods(type(module))}
-            self._codes |= methods
             if methods:
-                self._speakers.add(path)
+                self._codes[path] = methods
         self._constant = {id(each) for each in (*model.parameters(), *model.buffers())}
         self._stack: list[_Running] = []
         self._counts: dict[FrameType, int] = {}
@@ -120,7 +118,7 @@ class Recorder(TorchFunctionMode):
             self._trails[id(out)] = (out, self._trails[id(given)][1])
         if self._stack and isinstance(out, Tensor):
             self._stack[-1].results += self._same_output(func, out, args, kwargs)
-        speaks = self._stack and self._stack[-1].path in self._speakers
+        speaks = self._stack and self._stack[-1].path in self._codes
         if name is not None and speaks and (key := self._key()):
             call = self._call(name, func, args, kwargs, key, given)
             self._stack[-1].found.steps.append(call)
@@ -144,14 +142,16 @@ class Recorder(TorchFunctionMode):
         return [(out, step) for result, step in self._stack[-1].results if result is changing[0]]
 
     def _key(self) -> str:
+        # only of the running module: its forward may also call the same class elsewhere, which is no part of the model
+        codes = self._codes[self._stack[-1].path]
         frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code not in self._codes:
+        while frame is not None and frame.f_code not in codes:
             frame = frame.f_back
         if frame is None:
             return ""
         number = self._counts.get(frame, 0)
         self._counts[frame] = number + 1
-        return f"{self._codes[frame.f_code]}_{number}"
+        return f"{codes[frame.f_code]}_{number}"
 
     def _call(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: str, given: Any) -> Call:
         if kwargs.get("inplace") or str(getattr(func, "__name__", "")).endswith("_"):
