@@ -1,12 +1,14 @@
 """Modules whose class was replaced: they behave like the plain ones."""
 
 import copy
+from types import MethodType
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 import mollifier
-from mollifier.convert._classes import KEY
+from mollifier.convert._classes import KEY, Patch
 from tests.helpers import mlp
 
 
@@ -90,3 +92,56 @@ def test_the_fused_transformer_kernel_is_used_at_level_0_only():
         assert model.use_nested_tensor == plain.use_nested_tensor
         assert model.layers[0].activation_relu_or_gelu == 1
         assert torch.equal(model(x), plain.eval()(x))
+
+
+class Named(nn.Module):
+    """Calls an activation as a function, in a method of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 1)
+
+    def encode(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.one(x))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.two(self.encode(x))
+
+
+KEPT = [
+    ("a run's layer, norm and activation", lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.ReLU(), nn.Linear(4, 1)), {}),
+    ("a named block", lambda: nn.Sequential(mlp(4, 4, 4), nn.Linear(4, 1)), {"blocks": "0"}),
+    ("a module with functions", Named, {}),
+    ("a recurrent layer", lambda: nn.LSTM(4, 4), {}),
+    ("a cell", lambda: nn.GRUCell(4, 4), {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "options"), [row[1:] for row in KEPT], ids=[row[0] for row in KEPT])
+def test_a_method_that_was_kept_is_the_plain_one_after_restore(make, options):
+    x = torch.randn(3, 4)
+    model = make()
+    plain = copy.deepcopy(model)
+    mollifier.mollify(model, **options)
+    kept = {name: module.forward for name, module in model.named_modules() if isinstance(module, Patch)}
+    assert kept
+    encode = getattr(model, "encode", None)
+    mollifier.restore(model, force=True)
+    seen = []  # what each module of the plain network is called with
+    hooks = [
+        module.register_forward_hook(lambda _, args, out, name=name: seen.append((name, args, out)))
+        for name, module in plain.named_modules()
+        if name in kept
+    ]
+    plain(x)
+    assert len(hooks) == len(kept) == len(seen)
+    for name, args, out in seen:
+        torch.testing.assert_close(kept[name](*args), out, rtol=0, atol=0)
+    if encode is not None:
+        assert torch.equal(encode(x), plain.encode(x))
+
+
+def test_mixed_precision_that_was_wrapped_around_a_mollified_forward_outlives_restore():
+    model = mollifier.mollify(Named(), level=0.0)
+    model.forward = MethodType(torch.autocast("cpu", torch.bfloat16)(model.forward.__func__), model)
+    assert mollifier.restore(model)(torch.randn(3, 4)).dtype == torch.bfloat16

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 from torch import nn
 
@@ -12,6 +13,7 @@ from mollifier.convert._safe import allow_like
 
 KEY = "_mollifier"
 OURS = f"{KEY}_"  # names in a module's __dict__ that belong to us begin with this
+Forward = TypeVar("Forward", bound=Callable[..., Any])
 
 
 class Patch(nn.Module):
@@ -30,6 +32,16 @@ class Patch(nn.Module):
         added = {key: value for key, value in self.__dict__.items() if key.startswith(OURS)}
         make = self._plain_class if make is type(self) else make
         return (revive, (self._mixins, make, args, self._modules.get(KEY), added), state, *rest)
+
+
+def while_patched(forward: Forward) -> Forward:
+    """Let a patch's forward also work after `restore`, for whoever kept a reference to it, as mixed precision of Accelerate does."""
+
+    @wraps(forward)
+    def run(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return (forward if isinstance(self, Patch) else type(self).forward)(self, *args, **kwargs)
+
+    return cast(Forward, run)
 
 
 def _padded(reduced: Any) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from mollifier.convert._classes import KEY, OURS, Patch
+from mollifier.convert._classes import KEY, OURS, Patch, while_patched
 from mollifier.convert._runs import RUNS, ends_of
 from mollifier.nn._fused import Block, run
 
@@ -51,6 +51,7 @@ class ContainerPatch(Patch):
 class SequentialPatch(Patch):
     """An nn.Sequential that contains runs. The copies belong to the runs' modules; this class only computes them faster."""
 
+    @while_patched
     def forward(self, input: Tensor) -> Tensor:
         for part in self._parts():
             input = run(part, input) if type(part) is list else part(input)  # type: ignore[operator]

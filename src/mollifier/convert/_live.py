@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from mollifier.activations import function_name, function_names, of_function
-from mollifier.convert._classes import KEY, Patch
+from mollifier.convert._classes import KEY, Patch, while_patched
 from mollifier.convert._runs import ends_of
 from mollifier.nn import NoisyActivation
 
@@ -122,7 +122,8 @@ class ForwardPatch(Patch):
 def _intercepted(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     @wraps(method)
     def run(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if not _any_active(self._modules[KEY]) and not torch.distributed.is_initialized():  # type: ignore[arg-type]
+        state = self._modules.get(KEY)  # None after `restore`, if this method was kept
+        if state is None or not (_any_active(state) or torch.distributed.is_initialized()):
             return method(self, *args, **kwargs)
         scope, scopes = Scope(self, name), _scopes()
         scopes.append(scope)
@@ -180,6 +181,7 @@ def _any_active(state: nn.Module) -> bool:
 class BoundaryPatch(Patch):
     """A module called inside an intercepted forward, whose own activations do not belong to that forward."""
 
+    @while_patched
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         with not_intercepted():
             return super().forward(*args, **kwargs)

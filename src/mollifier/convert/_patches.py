@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from mollifier.convert._classes import KEY, Patch, patch_class
+from mollifier.convert._classes import KEY, Patch, patch_class, while_patched
 from mollifier.convert._containers import ContainerPatch, SequentialPatch
 from mollifier.convert._live import BoundaryPatch, ForwardPatch, warn_once
 from mollifier.convert._runs import RUNS, RunEnd, RunRecord, called, followed
@@ -60,6 +60,7 @@ class MollifierState(AddedModule):
 class LayerPatch(Patch):
     """An affine layer that begins a run."""
 
+    @while_patched
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return called(self, super().forward, args, kwargs)
 
@@ -67,6 +68,7 @@ class LayerPatch(Patch):
 class BetweenPatch(Patch):
     """A norm or dropout between the layer and the activation of a run."""
 
+    @while_patched
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return followed(self, super().forward, args, kwargs)
 
@@ -74,6 +76,7 @@ class BetweenPatch(Patch):
 class ActivationPatch(Patch):
     """An activation module: noisy while its level is above 0, and the end of the runs that lead to it."""
 
+    @while_patched
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         parts = self._modules[KEY]._modules  # type: ignore[union-attr]
         ends, noise = parts.get("ends"), parts.get("noise")
@@ -107,6 +110,7 @@ class ActivationPatch(Patch):
 class BlockPatch(Patch):
     """Any module, with the copy of its first tensor argument around it."""
 
+    @while_patched
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         # a list, not next(…, None), which torch 2.8 cannot compile
         given = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, Tensor)]
@@ -119,9 +123,13 @@ class BlockPatch(Patch):
 class RecurrentPatch(RecurrentForward, Patch):  # type: ignore[misc]
     """An nn.LSTM, nn.GRU or nn.RNN; its ``_mollifier`` is a `RecurrentMollifier`."""
 
+    forward = while_patched(RecurrentForward.forward)
+
 
 class CellPatch(CellForward, Patch):  # type: ignore[misc]
     """An nn.LSTMCell, nn.GRUCell or nn.RNNCell, with the same state."""
+
+    forward = while_patched(CellForward.forward)
 
 
 class EncoderLayerPatch(Patch):
