@@ -60,6 +60,7 @@ def test_units_only_where_all_calls_agree():
     assert CallRecord(1, -1, [(2, 3), (9, 3)]).units() == 3
     assert CallRecord(1, -1, [(2, 3), (2, 4)]).units() is None
     assert CallRecord(1, -3, [(2, 3)]).units() is None
+    assert CallRecord(1, -3, [(2, 3, 4, 4), (2, 9)]).units() is None
     assert CallRecord(1, -1).units() is None
 
 

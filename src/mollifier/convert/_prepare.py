@@ -86,7 +86,7 @@ def _check(planner: Planner) -> None:
     if shared:
         raise ValueError(
             f"mollify: one module is used in several places: {'; '.join(shared)}. Each place needs its own level and its own a: "
-            "give every place its own module (an activation costs nothing), or leave it out with blocks=[…]."
+            "give every place its own module (an activation costs nothing), or leave it out with exclude=… or blocks=[…]."
         )
 
 

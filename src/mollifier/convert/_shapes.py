@@ -24,9 +24,9 @@ class CallRecord:
     outputs: list[tuple[int, ...]] = field(default_factory=list)
 
     def units(self) -> int | None:
-        """Return the units of an activation, if all calls agree."""
-        counts = {shape[self.unit_dim] for shape in self.inputs if len(shape) >= -self.unit_dim}
-        return counts.pop() if len(counts) == 1 and len(self.inputs) else None
+        """Return the units of an activation, if all calls agree on them."""
+        counts = {shape[self.unit_dim] if len(shape) >= -self.unit_dim else None for shape in self.inputs}
+        return counts.pop() if len(counts) == 1 else None
 
 
 def record_calls(model: nn.Module, example: Any) -> tuple[dict[str, CallRecord], dict[str, ForwardSummary]]:
