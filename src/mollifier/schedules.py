@@ -133,9 +133,18 @@ def front(
         width: The number of windows that a layer takes; a window is horizon / (L + width) long.
         p_min: The level is never below this.
     """
+    return front_at(front_place(t, layers, horizon, width), layer, width, p_min)
+
+
+def front_place(t: float, layers: int, horizon: float, width: float = WIDTH) -> float:
+    """Return how many windows a front has moved up by the time t.
+
+    >>> front_place(400, layers=4, horizon=1000)
+    4.0
+    """
     if not (horizon > 0 and width > 0):
         raise ValueError(f"horizon={horizon}, width={width}: expected a number of updates and of windows above 0")
-    return front_at(t * (layers + width) / horizon, layer, width, p_min)
+    return t * (layers + width) / horizon
 
 
 def front_at(place: Number, layer: Number, width: float = WIDTH, p_min: float = 0.0) -> Any:

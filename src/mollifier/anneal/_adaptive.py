@@ -69,7 +69,7 @@ class Follower:
             step = -FASTEST if v > reference * (1.0 + 2.0 * TOLERANCE) else 0.0
         if left is not None:
             step = max(step, self.least(left) * (self.end - place))
-        self.numbers.list = [min(max(place + step, 0.0), self.end), speed, reference, first]
+        self.numbers.write([min(max(place + step, 0.0), self.end), speed, reference, first])
 
     def move_on_device(self, v: Tensor, left: float | None) -> None:
         """Do the same without making the host wait for the device."""

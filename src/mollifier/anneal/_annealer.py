@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -14,6 +14,7 @@ from mollifier.anneal._average import LossAverage
 from mollifier.anneal._numbers import Numbers
 from mollifier.anneal._path import Path
 from mollifier.anneal._state import check_restorable, load, save
+from mollifier.anneal._writing import LevelWriter
 from mollifier.convert import restore
 from mollifier.convert._levels import mollified_groups
 from mollifier.convert._optimizer import check_optimizer
@@ -105,6 +106,7 @@ class Annealer(Path):
         )
         self.then = then
         self._on_host = start.device.type == "cpu"  # checking it costs nothing
+        self._writer = LevelWriter(self._places if self._on_host else [])
         self._average = LossAverage(
             loss_average, start, negative=name not in BY_LOSS, guard=guard, distributed=distributed
         )
@@ -135,7 +137,7 @@ class Annealer(Path):
             t = min(self.updates, self.horizon) / self.every if last and self.horizon else self.updates // self.every
             (self._advance_on_host if on_host else self._advance)(t, last)
             self._write()
-        if self._on_host or last or self.updates % POLL < self.every:
+        if self._done.list[0] or average.news if self._on_host else last or self.updates % POLL < self.every:
             self._look()
 
     def _advance(self, t: float, last: bool) -> None:
@@ -150,10 +152,11 @@ class Annealer(Path):
     def _advance_on_host(self, t: float, last: bool) -> None:
         levels = self._on_numbers(t, self._average.value)
         if last or sum(levels) <= self._least():
-            self._done.list = [1.0]
+            self._done.write([1.0])
             if self.then != "hold":
                 levels = [0.0] * len(levels)
-        self._now.list, self._lowest.list = levels, list(map(min, levels, self._lowest.list))
+                self._lowest.write(levels)
+        self._now.write(levels)
 
     @property
     def finished(self) -> bool:
@@ -208,17 +211,11 @@ class Annealer(Path):
 
     def _write(self) -> None:
         """Set the levels without making the host wait for the device."""
-        values: Sequence[Any] = self._now.list if self._on_host else self._levels.unbind()
-        targets: list[Tensor] = []
-        sources: list[Tensor] = []
-        for places, value in zip(self._places, values, strict=True):
-            for buffers in places:
-                if self._on_host:
-                    buffers["level"].fill_(value)
-                else:
-                    targets.append(buffers["level"])
-                    sources.append(value)
-        if targets:
+        if self._on_host:
+            self._writer.write(self._now.list)
+        else:
+            pairs = zip(self._places, self._levels.unbind(), strict=True)
+            targets, sources = zip(*((each["level"], value) for places, value in pairs for each in places), strict=True)
             torch._foreach_copy_(targets, sources)  # one call for all
         for buffers in self._clocks:
             buffers["clock"].fill_(self.updates // self.every)

@@ -53,6 +53,7 @@ class LossAverage:
         # average (not corrected), losses averaged, losses that were not finite, losses below 0
         self._kept = Numbers(like.new_zeros(4))
         self._warned: set[str] = set()
+        self.news = False  # whether a loss was left out on the host since `warnings` was last called
 
     @property
     def numbers(self) -> Tensor:
@@ -85,20 +86,23 @@ class LossAverage:
         """Add a loss to the average, using Python numbers: on the CPU they are faster than tensors with one element."""
         if self.beta is None:
             return
-        if isinstance(loss, Tensor) and loss.numel() != 1:
-            raise ValueError(WRONG_LOSS.format(tuple(loss.shape)))
+        try:
+            value = float(loss.item() if isinstance(loss, Tensor) else loss)
+        except RuntimeError as error:
+            if isinstance(loss, Tensor) and loss.numel() != 1:
+                raise ValueError(WRONG_LOSS.format(tuple(loss.shape))) from error
+            raise
         average, count, not_finite, below = self._kept.list
-        value = float(loss.item() if isinstance(loss, Tensor) else loss)
         if not math.isfinite(value):
-            not_finite += 1
+            not_finite, self.news = not_finite + 1, True
         elif value < 0 and not self.negative:
-            below += 1
+            below, self.news = below + 1, True
         elif count or value:
-            v = self._corrected(average, count)
-            if self.guard and count and v > 0:
-                value = min(value, SPIKE * v)
+            # the average itself has not been divided by 1 - beta**count: it is lower
+            if self.guard and count and value > SPIKE * average > 0:
+                value = min(value, SPIKE * self._corrected(average, count))
             average, count = self.beta * average + (1.0 - self.beta) * value, count + 1
-        self._kept.list = [average, count, not_finite, below]
+        self._kept.write([average, count, not_finite, below])
 
     def observe_on_device(self, loss: Tensor | float) -> None:
         """Add a loss to the average, over all ranks, without making the host wait for the device."""
@@ -129,6 +133,7 @@ class LossAverage:
     def warnings(self) -> Iterator[str]:
         """Return the warnings about ignored losses, once for each kind."""
         _, _, not_finite, below = self._kept.list
+        self.news = False
         for count, text in ((not_finite, NOT_FINITE), (below, NEGATIVE)):
             if count and text not in self._warned:
                 self._warned.add(text)

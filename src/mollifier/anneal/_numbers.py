@@ -12,38 +12,42 @@ class Numbers:
     """A row of numbers, as a list and as a tensor. Writing one form updates the other when it is next read.
 
         >>> row = Numbers(torch.zeros(2, dtype=torch.float64))
-        >>> row.list = [0.5, 1.0]
+        >>> row.write([0.5, 1.0])
         >>> row.tensor
         tensor([0.5000, 1.0000], dtype=torch.float64)
 
     On the CPU, creating a tensor of a few numbers costs more than everything that is computed with them.
+
+    Attributes:
+        list: The numbers on the host; reading them makes the host wait for an accelerator. A plain attribute once it has been read or written,
+            since an Annealer on the CPU reads a dozen of them at every step.
     """
+
+    list: Sequence[float]
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor: Tensor | None = tensor
-        self._list: Sequence[float] | None = None
         self._dtype, self._device = tensor.dtype, tensor.device
+
+    def write(self, values: Sequence[float]) -> None:
+        """Set the numbers from the host."""
+        self.list, self._tensor = values, None
 
     @property
     def tensor(self) -> Tensor:
         """The numbers on their device."""
         if self._tensor is None:
-            assert self._list is not None
-            self._tensor = torch.tensor(self._list, dtype=self._dtype, device=self._device)
+            self._tensor = torch.tensor(self.list, dtype=self._dtype, device=self._device)
         return self._tensor
 
     @tensor.setter
     def tensor(self, values: Tensor) -> None:
-        self._tensor, self._list = values, None
+        self._tensor = values
         self._dtype, self._device = values.dtype, values.device
+        self.__dict__.pop("list", None)
 
-    @property
-    def list(self) -> Sequence[float]:
-        """The numbers on the host; reading them makes the host wait for an accelerator."""
-        if self._list is None:
-            self._list = self.tensor.tolist()
-        return self._list
-
-    @list.setter
-    def list(self, values: Sequence[float]) -> None:
-        self._list, self._tensor = values, None
+    def __getattr__(self, name: str) -> Sequence[float]:
+        if name != "list":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.list = self.tensor.tolist()
+        return self.list

@@ -14,7 +14,7 @@ from mollifier.anneal._adaptive import Follower
 from mollifier.anneal._average import LossAverage
 from mollifier.anneal._numbers import Numbers
 from mollifier.nn._annealed import check_level
-from mollifier.schedules import BUILT_IN, front_at, solve_k, timed_exponential
+from mollifier.schedules import BUILT_IN, Number, exponential, front_at, front_place, solve_k, timed_exponential
 
 ROOM = 1.25  # -log(1 - p) may rise to this many times its lowest value
 
@@ -67,6 +67,7 @@ class Path:
         # the others end only at a horizon, and the adaptive front ends where it has passed the last layer
         if stop_at is None and (horizon is None or exponential) and self._front is None:
             self.stop_at = 0.05 * len(start)
+        self._layers = len(start)
         self._layer = torch.arange(1, len(start) + 1, device=start.device, dtype=start.dtype)
         self._start, self._lowest = Numbers(start.clone()), Numbers(start.clone())
 
@@ -78,11 +79,11 @@ class Path:
         """The sum of the levels at which annealing ends, with a margin for rounding."""
         if self._timed or self.stop_at == 0 or (self.stop_at is None and self._front is None):
             return -1.0
-        return max(self.stop_at or 1e-9, self.p_min * self._layer.shape[0]) * (1.0 + 1e-9)
+        return max(self.stop_at or 1e-9, self.p_min * self._layers) * (1.0 + 1e-9)
 
     def _end_exponent(self) -> float:
         assert self.stop_at is not None
-        return end_exponent(len(self._layer), self.stop_at)
+        return end_exponent(self._layers, self.stop_at)
 
     def _solve(self, average: LossAverage) -> bool:
         """Find k for the horizon at the first loss (1 if none is given); return False while every loss was ignored."""
@@ -92,41 +93,45 @@ class Path:
         self.k = self._end_exponent() * self.horizon / self.every / average.value
         return True
 
-    def _function(self) -> Callable[..., Any]:
-        """The schedule with its settings."""
-        if not isinstance(self.schedule, str):
-            return self.schedule
+    def _at(self, t: float, v: Number) -> Callable[[Any], Any]:
+        """Return the level as a function of the layer, which may be a number or a tensor of several."""
+        schedule, layers, p_min, k = self.schedule, self._layers, self.p_min, self.k
+        if not isinstance(schedule, str):
+            return lambda layer: max(p_min, check_level(schedule(t, layer, layers, v)))  # type: ignore[arg-type]
         if self.horizon is None:
-            return partial(BUILT_IN[self.schedule], p_min=self.p_min, k=self.k)
+            return lambda layer: exponential(t, layer, layers, v, k=k, p_min=p_min)  # type: ignore[arg-type]
         horizon = self.horizon / self.every
-        if not self._timed:
-            width = {"width": self.width} if self.schedule == "front" else {}
-            return partial(BUILT_IN[self.schedule], p_min=self.p_min, horizon=horizon, **width)
-        end = self._end_exponent()
-        first = 1.0 if self.k is None else end * horizon / self.k
-        return partial(timed_exponential, p_min=self.p_min, horizon=horizon, end=end, first=first)
+        if self._timed:
+            end = self._end_exponent()
+            first = 1.0 if k is None else end * horizon / k
+            return partial(timed_exponential, t, layers=layers, v=v, p_min=p_min, horizon=horizon, end=end, first=first)
+        if schedule == "front":
+            return self._front_at(front_place(t, layers, horizon, self.width))
+        return partial(BUILT_IN[schedule], t, layers=layers, p_min=p_min, horizon=horizon)
+
+    def _front_at(self, place: Number) -> Callable[[Any], Any]:
+        """Return the level as a function of the layer for a front that is at this place."""
+        width, p_min = self.width, self.p_min
+        return lambda layer: front_at(place, layer, width, p_min)
 
     def _left(self, t: float) -> float | None:
         """Return the number of ticks from the one before t to the horizon."""
         return None if self.horizon is None else self.horizon / self.every - t + 1.0
 
     def _on_numbers(self, t: float, v: float) -> list[float]:
-        """The levels, computed on the host."""
-        tops = self._start.list
-        if self._front is not None:  # it goes back by itself, so the guard is not needed
+        """Compute the levels, and the lowest so far, on the host."""
+        if self._front is not None:
             self._front.move_on_host(v, self._left(t))
-            place, width, p_min = self._front.place, self.width, self.p_min
-            return [min(front_at(place, layer, width, p_min), top) for layer, top in enumerate(tops, start=1)]
-        function, layers, levels = self._function(), len(tops), []
-        own = not isinstance(self.schedule, str)
-        for layer, (top, low) in enumerate(zip(tops, self._lowest.list, strict=True), start=1):
-            level = function(t, layer, layers, v)
-            if own:
-                level = max(self.p_min, check_level(level))
-            if level > low and self.guard:
-                level = min(level, highest(low))
-            levels.append(min(level, top))
-        return levels
+            at = self._front_at(self._front.place)
+        else:
+            at = self._at(t, v)
+        levels = [at(layer) for layer in range(1, self._layers + 1)]
+        lowest = list(map(min, levels, self._lowest.list))
+        if self.guard and self._front is None and lowest != levels:  # an adaptive front may go back
+            levels = [min(level, highest(low)) for level, low in zip(levels, lowest, strict=True)]
+        self._lowest.write(lowest)
+        tops = self._start.list
+        return levels if min(tops) >= 1.0 else list(map(min, levels, tops))
 
     def _on_tensors(self, t: float, average: LossAverage) -> Tensor:
         """Return the levels, computed on the device; a user-defined schedule is called on the host."""
@@ -134,8 +139,7 @@ class Path:
             return torch.tensor(self._on_numbers(t, average.value), dtype=self._layer.dtype, device=self._layer.device)
         if self._front is not None:
             self._front.move_on_device(average.on_device(), self._left(t))
-            moved: Tensor = front_at(self._front.numbers.tensor[0], self._layer, self.width, self.p_min)
+            moved: Tensor = self._front_at(self._front.numbers.tensor[0])(self._layer)
             return torch.minimum(moved, self._start.tensor)
-        levels: Tensor = self._function()(t, self._layer, len(self._layer), average.on_device())
-        levels = torch.minimum(levels, self._start.tensor)
+        levels = torch.minimum(self._at(t, average.on_device())(self._layer), self._start.tensor)
         return torch.minimum(levels, -torch.expm1(ROOM * torch.log1p(-self._lowest.tensor))) if self.guard else levels
