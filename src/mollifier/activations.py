@@ -83,6 +83,7 @@ _TABLE: dict[str, _Entry] = {}
 _MODULES: dict[type[nn.Module] | str, tuple[str, Options]] = {}
 _FUNCTIONS: dict[Callable[..., Any], str] = {}
 _METHODS: dict[str, str] = {}
+_FIXED: dict[Callable[..., Any], Options] = {}  # the options of functions that take none
 
 
 def visible(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -207,6 +208,8 @@ def of_function(function: Any, args: tuple[Any, ...] = (), kwargs: Options | Non
         return None
     if name is None:
         return None
+    if function in _FIXED:
+        return _build(name, _FIXED[function])
     options = dict(zip(_TABLE[name].options, args, strict=False)) | dict(kwargs or {})
     options.pop("inplace", None)
     return _build(name, {key: value for key, value in options.items() if key in _TABLE[name].options})
@@ -266,7 +269,8 @@ add("sigmoid", torch.sigmoid, (0.25, 0.5), modules={nn.Sigmoid: {}}, functions=(
 add("hardsigmoid", _torch_hardsigmoid, (1 / 6, 0.5), modules={nn.Hardsigmoid: {}}, functions=(F.hardsigmoid,))
 add("tanh", torch.tanh, (1.0, 0.0), modules={nn.Tanh: {}}, functions=(F.tanh,), methods=("tanh", "tanh_"))
 add("hardtanh", F.hardtanh, _line_inside, options=("min_val", "max_val"), modules={nn.Hardtanh: {}, nn.ReLU6: {}},
-    functions=(F.hardtanh_,))
+    functions=(F.hardtanh_, F.relu6))
+_FIXED[F.relu6] = {"min_val": 0.0, "max_val": 6.0}
 add("relu", torch.relu, (1.0, 0.0), modules={nn.ReLU: {}}, functions=(F.relu, F.relu_, torch.relu_), methods=("relu", "relu_"))
 add("leaky_relu", F.leaky_relu, (1.0, 0.0), options=("negative_slope",), modules={nn.LeakyReLU: {}}, functions=(F.leaky_relu_,))
 add("elu", F.elu, (1.0, 0.0), options=("alpha",), modules={nn.ELU: {}}, functions=(F.elu_,))

@@ -49,6 +49,14 @@ def _from(generator: Generator | None) -> dict[str, Any]:
     return {} if generator is None else {"generator": generator}
 
 
+def refuse_nested(x: Tensor) -> None:
+    """Refuse a nested tensor, whose rows have different lengths: torch has neither noise of its shape nor most of what a copy needs."""
+    if x.is_nested:
+        raise ValueError(
+            "a nested tensor cannot be mollified: pad it before this layer (x.to_padded_tensor(0.0)), or leave the layer out with mollify(model, exclude=…)"
+        )
+
+
 def noise_scale(saturation: Tensor, a: Tensor | float) -> Tensor:
     """Compute σ(x) = (sigmoid(a Δ) - 1/2)² (Alg. 1, line 3), written as tanh²(a Δ / 2) / 4, which loses no digits near 0.
 

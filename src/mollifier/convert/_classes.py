@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-from torch import nn
+from torch import Tensor, nn
 
 from mollifier.convert._safe import allow_like
 
@@ -22,6 +22,26 @@ class Patch(nn.Module):
     _plain_class: type[nn.Module]
     _mixins: tuple[type[Patch], ...]
     _mollifier: nn.Module
+
+    def named_children(self) -> Iterator[tuple[str, nn.Module]]:
+        """Return the module's own children, for code that takes a model apart by them. Ours is with the modules, parameters and buffers."""
+        return ((name, child) for name, child in super().named_children() if name != KEY)
+
+    # What torch does with a module's children, it does with ours too.
+    def train(self, mode: bool = True) -> Any:
+        if (state := self._modules.get(KEY)) is not None:
+            state.train(mode)
+        return super().train(mode)
+
+    def apply(self, fn: Callable[[nn.Module], None]) -> Any:
+        if (state := self._modules.get(KEY)) is not None:
+            state.apply(fn)
+        return super().apply(fn)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        if recurse and (state := self._modules.get(KEY)) is not None:
+            state._apply(fn)  # type: ignore[no-untyped-call]
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # The class is made at run time: pickle and deepcopy rebuild it from its parts, which can be imported.

@@ -22,7 +22,8 @@ from torch.nn.parameter import is_lazy
 from mollifier.activations import Activation, function_name, is_visible, of_function, of_module, python_functions
 from mollifier.convert._live import PASSING, intercepted_methods
 from mollifier.convert._outputs import returned_nodes
-from mollifier.convert._structure import BETWEEN, affine_width
+from mollifier.convert._reasons import IN_PLACE
+from mollifier.convert._structure import BETWEEN, affine_width, works_in_place
 
 _UNSEEN = "its calls cannot be seen: call what mollifier.register returned, or use it as a decorator"
 # Called with a size that is not known yet, such as torch.randn(x.shape), these raise in torch 2.8 unless torch.fx wraps them.
@@ -43,7 +44,8 @@ class Call:
         between: The paths of the norms and dropouts in between.
         key: Where the call is: the method and the number of the call, as `Scope` counts them.
         returned: Whether the forward returns its result.
-        refused: The reason why it cannot be mollified, if there is one.
+        refused: The reason why a function cannot be mollified, if there is one.
+        left: The reason why a module stays plain in this place, if there is one.
     """
 
     function: Activation | None = None
@@ -53,6 +55,7 @@ class Call:
     key: str = ""
     returned: bool = False
     refused: str = ""
+    left: str = ""
 
     @property
     def label(self) -> str:
@@ -68,11 +71,13 @@ class ForwardSummary:
         steps: Its activations, and the paths of the other children that it calls, in forward order.
         returned: The paths of the children whose result it returns.
         followed: For a child that is called, what takes its output.
+        read_again: The paths of the children whose input is also read by something else.
     """
 
     steps: list[Call | str] = field(default_factory=list)
     returned: set[str] = field(default_factory=set)
     followed: dict[str, str] = field(default_factory=dict)
+    read_again: set[str] = field(default_factory=set)
 
 
 def trace_forward(module: nn.Module) -> ForwardSummary:
@@ -91,6 +96,7 @@ def trace_forward(module: nn.Module) -> ForwardSummary:
     known = {_identity(step) for step in one.steps}
     one.steps += [step for step in two.steps if _identity(step) not in known]
     one.returned |= two.returned
+    one.read_again |= two.read_again
     return one
 
 
@@ -111,6 +117,8 @@ def _look(module: nn.Module, training: bool) -> ForwardSummary:
             found.steps.append(replace(call, returned=node in returned))
         elif node.op == "call_module":
             found.steps.append(str(node.target))
+            if any(len(each.users) > 1 for each in node.all_input_nodes[:1]):
+                found.read_again.add(str(node.target))
             if node in returned:
                 found.returned.add(str(node.target))
             users = list(node.users)
@@ -197,12 +205,15 @@ def _activation_name(node: fx.Node) -> str | None:
 
 def _call(node: fx.Node, module: nn.Module, tracer: _OwnForward) -> Call | None:
     if node.op == "call_module":
+        child = module.get_submodule(str(node.target))
         try:
-            if of_module(module.get_submodule(str(node.target))) is None:
+            if of_module(child) is None:
                 return None
         except ValueError:
             return None
-        return Call(module=str(node.target), **_before(node, module))
+        # in place and called as a statement, its result is read under the name of its input
+        shared = works_in_place(child) and any(len(each.users) > 1 for each in node.all_input_nodes[:1])
+        return Call(module=str(node.target), left=IN_PLACE if shared else "", **_before(node, module))
     name = _activation_name(node)
     if name is None and node.op == "call_function" and not is_visible(node.target):
         name = function_name(node.target)
@@ -224,8 +235,7 @@ def _call(node: fx.Node, module: nn.Module, tracer: _OwnForward) -> Call | None:
     except ValueError:
         return Call(key=key, module=name, refused="with these options it has no tangent at 0")
     if _changes_what_others_read(node, given):
-        why = "it changes its input in place, and the input is read again: make it out of place"
-        return Call(key=key, module=name, refused=why)
+        return Call(key=key, module=name, refused=IN_PLACE)
     return Call(function=function, key=key, **_before(node, module))
 
 

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from mollifier.convert._classes import KEY, Patch, patch_class, while_patched
 from mollifier.convert._containers import ContainerPatch, SequentialPatch
 from mollifier.convert._live import BoundaryPatch, ForwardPatch, warn_once
 from mollifier.convert._runs import RUNS, RunEnd, RunRecord, called, followed
+from mollifier.convert._structure import argument_names, first_tensors
 from mollifier.nn import Annealed, Copy, NoisyActivation
 from mollifier.nn._annealed import AddedModule
 from mollifier.nn.copy import around
@@ -108,12 +109,18 @@ class ActivationPatch(Patch):
 
 
 class BlockPatch(Patch):
-    """Any module, with the copy of its first tensor argument around it."""
+    """Any module, with the copy of its first argument that is a tensor around it."""
+
+    _names: tuple[str, ...]
+
+    @classmethod
+    def methods_for(cls, plain: type[nn.Module]) -> dict[str, Any]:
+        """Return the names of the arguments, since torch.compile cannot look them up."""
+        return {"_names": argument_names(plain)}
 
     @while_patched
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        # a list, not next(…, None), which torch 2.8 cannot compile
-        given = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, Tensor)]
+        given = first_tensors(self._names, args, kwargs)
         if not given:
             raise TypeError(f"the mollified block {type(self).__name__} was called without a tensor: nothing to copy")
         state = cast(MollifierState, self._mollifier)

@@ -36,6 +36,7 @@ class Planner:
         heard: By module, the functional activations of its methods, mollified or not: key and name.
         plain: Activation modules that are left alone in at least one of their places.
         inside: Modules whose forward is known, with children that it calls and that may compute activations of their own.
+        in_place: Activation modules that change, in place, what something else reads again.
     """
 
     model: nn.Module
@@ -50,6 +51,7 @@ class Planner:
     heard: dict[str, dict[str, str]] = field(default_factory=dict)
     plain: list[str] = field(default_factory=list)
     inside: list[tuple[str, str]] = field(default_factory=list)
+    in_place: set[str] = field(default_factory=set)
 
     def walk(
         self,
@@ -131,9 +133,9 @@ class Planner:
             self._skip(path, module, str(error))
             return True
         if found is not None:
-            if output and block is None:
+            if path in self.in_place or (output and block is None):
                 self.plain.append(path)
-                self._skip(path, module, reasons.OUTPUT)
+                self._skip(path, module, reasons.IN_PLACE if path in self.in_place else reasons.OUTPUT)
             elif self.activations:
                 units, dim = self._units(path, block, before)
                 home = block or self._open(PlannedBlock(path, "activation"))
@@ -142,6 +144,8 @@ class Planner:
         reason = None
         if isinstance(module, structure.RECURRENT):
             reason = reasons.OWN_RECURRENT
+        elif structure.masks_weights(module):
+            reason = reasons.MASKED if block is None else ""
         elif isinstance(module, nn.MultiheadAttention):
             reason = reasons.ATTENTION if block is None else ""
         elif structure.has_weights_only(module):
@@ -282,6 +286,8 @@ class _Forward:
 
     def _left(self, call: Call) -> str:
         """Return why the activation stays plain, or None."""
+        if call.left:
+            return call.left
         if self.output and call.returned and self.block is None:
             return reasons.OUTPUT
         name = join(self.path, f"forward({call.label})")
@@ -297,6 +303,7 @@ class _Forward:
         if name in self.done:
             return
         self.done.add(name)
+        self._keep_in_place(name)
         child, path, planner = self.module.get_submodule(name), join(self.path, name), self.planner
         returned = self.output and name in self.found.returned
         before = {step.layer for step in self.found.steps if isinstance(step, Call) and step.returned}
@@ -308,11 +315,22 @@ class _Forward:
             return
         planner.walk(child, path, self.block, output=returned)
 
+    def _keep_in_place(self, name: str) -> None:
+        """Leave the activation plain that begins this child, if it changes the child's input in place and something else reads that again."""
+        child, path = self.module.get_submodule(name), name
+        if name in self.found.read_again and structure.works_in_place(child):
+            while structure.is_plain_sequential(child):
+                path, child = f"{path}.{next(iter(child._modules))}", next(child.children())
+            self.planner.in_place.add(join(self.path, path))
+
     def _module(self, call: Call, shared: bool) -> None:
         """Plan an activation module that ends no run. It has one noise, however often it is called."""
         path = join(self.path, call.module)
         child = self.module.get_submodule(call.module)
-        left = self._left(call)
+        same = (step for step in self.found.steps if isinstance(step, Call) and step.module == call.module)
+        left = next((step.left for step in same if step.left), "") or self._left(
+            call
+        )  # it has one noise for all these places
         if left:
             self.planner.plain.append(path)
             self.planner._skip(path, child, left)

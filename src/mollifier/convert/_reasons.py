@@ -17,6 +17,11 @@ ATTENTION = "attention has no activation to mollify: name the layer around it wi
 UNKNOWN = "it is not in the table: if it is an activation, add it with mollifier.register"
 BY_HAND = "it was built mollified by hand, and keeps its own level"
 OWN_RECURRENT = "it is a recurrent module with its own forward; name its block with blocks=[…]"
+IN_PLACE = "it changes its input in place, and the input is read again: make it out of place"
+MASKED = (
+    "it masks its weights, and a copy could show its units what the mask hides: name it, or the module around it, with blocks=[…] if nothing has to "
+    "stay hidden"
+)
 NO_LAYERS = "it is called in a module without layers: if that module is an activation, add it with mollifier.register"
 NOTHING_FOLLOWS = "no activation follows it"
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mollifier.convert._forward import ForwardSummary, unchanged
 from mollifier.convert._recorded import Recorder
-from mollifier.convert._structure import Width, affine_width, unit_dim_of
+from mollifier.convert._structure import Width, affine_width, argument_names, first_tensors, unit_dim_of
 
 
 @dataclass
@@ -58,14 +58,14 @@ def record_calls(model: nn.Module, example: Any) -> tuple[dict[str, CallRecord],
 
 
 def _entering(name: str, module: nn.Module, seen: dict[str, CallRecord], clock: list[int]) -> Callable[..., None]:
-    width = affine_width(module)
+    width, names = affine_width(module), argument_names(type(module))
 
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         clock[0] += 1
         if width is not None:
             clock[1] = width.unit_dim
         call = seen.setdefault(name, CallRecord(clock[0], clock[1]))
-        shape = _shape((*args, *kwargs.values()))
+        shape = _shape(first_tensors(names, args, kwargs))
         if shape is not None:
             call.inputs.append(shape)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.dropout import _DropoutNd
@@ -59,14 +61,36 @@ class Width:
 
 
 def affine_width(module: nn.Module) -> Width | None:
-    """Return the width of a linear or convolutional layer, or None for anything else (and for a lazy layer)."""
-    if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)):
+    """Return the width of a linear or convolutional layer, or None for anything else (and for a lazy layer, or one with a mask of its own)."""
+    if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)) or masks_weights(module):
         return None
     if isinstance(module, nn.Linear):
         return Width(module.in_features, module.out_features)
     if isinstance(module, _ConvNd):
         return Width(module.in_channels, module.out_channels, -len(module.kernel_size) - 1)
     return None
+
+
+def works_in_place(module: nn.Module) -> bool:
+    """Return whether calling a module changes its input: an activation with ``inplace=True``, or a Sequential that begins with one."""
+    while is_plain_sequential(module) and len(module):  # type: ignore[arg-type]
+        module = module[0]  # type: ignore[index]
+    return getattr(module, "inplace", False) is True and has_tangent(module)
+
+
+def masks_weights(module: nn.Module) -> bool:
+    """Return whether a layer is of a user's class with a forward and a mask of its own, as in an autoregressive network.
+
+    The masks of torch's pruning, which stay in the place of a parameter, are no such masks.
+    """
+    kind = type(module)
+    if not isinstance(module, (nn.Linear, _ConvNd)) or kind.forward.__module__.split(".")[0] == "torch":
+        return False
+    tensors = {**vars(module), **module._buffers, **module._parameters}
+    pruned = {f"{name.removesuffix('_orig')}_mask" for name in module._parameters}
+    return any(
+        "mask" in name.lower() and isinstance(each, Tensor) and name not in pruned for name, each in tensors.items()
+    )
 
 
 def is_plain_sequential(module: nn.Module) -> bool:
@@ -187,6 +211,31 @@ def is_unknown(module: nn.Module) -> bool:
     own = type(module).__module__.split(".")[0] != "torch"
     empty = next(module.children(), None) is None and next(module.parameters(), None) is None
     return own and empty and next(module.buffers(), None) is None
+
+
+def argument_names(kind: type[nn.Module]) -> tuple[str, ...]:
+    """Return the names of the arguments of a class's forward.
+
+    >>> argument_names(nn.Linear)
+    ('self', 'input')
+    """
+    try:
+        return tuple(inspect.signature(kind.forward).parameters)
+    except (TypeError, ValueError):  # a builtin without a signature
+        return ()
+
+
+def first_tensors(names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
+    """Return the tensors of a call, in the order of the forward's arguments, which have these names, and not of the call.
+
+    >>> import torch
+    >>> [tuple(each.shape) for each in first_tensors(("self", "x", "mask"), (), {"mask": torch.ones(1), "x": torch.ones(2)})]
+    [(2,), (1,)]
+    """
+    ordered = [kwargs[name] for name in names if name in kwargs] + [
+        kwargs[name] for name in kwargs if name not in names
+    ]
+    return [each for each in (*args, *ordered) if isinstance(each, Tensor)]
 
 
 def is_recurrent(module: nn.Module) -> bool:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mollifier import ops
-from mollifier.functional import Noise
+from mollifier.functional import Noise, refuse_nested
 from mollifier.nn._annealed import Annealed
 from mollifier.nn.projection import FixedProjection
 
@@ -109,7 +109,12 @@ class Copy(Annealed):
 
     def unpadded(self, below: Tensor, above: Tensor) -> Tensor:
         """Return what is copied, without zero-padding where the operator can pad by itself."""
-        if self.projection is None and below.dim() == above.dim():
+        if below.is_nested or below.layout is not torch.strided:
+            refuse_nested(below)
+            below = below.to_dense()
+        if self.projection is None and below.shape == above.shape:
+            return below
+        if self.projection is None and below.dim() == above.dim() >= -self.unit_dim:
             fixed, rest = below.dim() + self.unit_dim, above.dim() + self.unit_dim + 1
             if below.shape[:fixed] == above.shape[:fixed] and below.shape[rest:] == above.shape[rest:]:
                 units = below.shape[self.unit_dim]

@@ -68,7 +68,7 @@ class NoisyActivation(Annealed):
         nn.init.uniform_(self.a, *self.a_bounds)
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.active:
+        if not self.active or not (x.is_floating_point() or x.is_complex()):  # the ReLU of whole numbers is no unit
             return self.pass_through(self.activation.f(x))
         if not self.fits(x):
             raise ValueError(

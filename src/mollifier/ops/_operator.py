@@ -92,6 +92,7 @@ def native(x: Tensor) -> bool:
         x.is_cpu
         and x.dtype in DTYPES
         and type(x) in KINDS
+        and x.layout is torch.strided
         and not _functorch()
         and _tracing() is None
         and torch.autograd.forward_ad._current_level < 0

@@ -73,6 +73,8 @@ def unit(
         normal: Noise of the activation, see `mollifier.functional`.
         uniform: Noise of the copy; of the same kind as normal if it is not given.
     """
+    if x.dim() < -unit_dim:
+        return _without_units(x, below, a, act, level=level, copy_level=copy_level, c=c, push=push, residual=residual, normal=normal, uniform=uniform)  # fmt: skip
     copy_level, uniform = level if copy_level is None else copy_level, normal if uniform is None else uniform
     kind = normal if act is not None else uniform
     known = isinstance(kind, str) and kind != "exact" and (below is None or uniform is kind or uniform == kind)
@@ -92,6 +94,19 @@ def unit(
     return cast(Tensor, _run(False, x, below, a, level, copy_level, seed, *settings, keep))
 
 
+def _without_units(
+    x: Tensor, below: Tensor | None, a: Tensor | None, act: Activation | None, **settings: Any
+) -> Tensor:
+    """Compute the unit for a tensor that has no dimension for units, such as a single number: one a for all, and a copy of the same shape."""
+    if (a is not None and a.numel() != 1) or (below is not None and below.shape != x.shape):
+        shapes = ", ".join(str(tuple(each.shape)) for each in (below, a) if each is not None)
+        raise ValueError(f"a tensor of shape {tuple(x.shape)} has no dimension for units; with it were given {shapes}")
+    flat = [each if each is None or each.layout is not torch.strided else each.reshape(-1) for each in (x, below)]
+    noises = {name: settings.pop(name) for name in ("normal", "uniform")}
+    noises = {name: each.reshape(-1) if isinstance(each, Tensor) else each for name, each in noises.items()}
+    return unit(cast(Tensor, flat[0]), flat[1], a, act, **settings, **noises).view(x.shape)
+
+
 def reference(
     x: Tensor,
     below: Tensor | None,
@@ -107,6 +122,7 @@ def reference(
     uniform: Noise | Tensor,
 ) -> Tensor:
     """Compute the same with `mollifier.functional`; used where the library cannot be, and for second derivatives."""
+    functional.refuse_nested(x)
     above = x
     if act is not None and a is not None:
         shaped = a if a.numel() == 1 else a.view(-1, *(1,) * (-unit_dim - 1))

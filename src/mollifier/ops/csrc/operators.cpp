@@ -41,6 +41,7 @@ int threads_for(const Shape& s) { return s.total() < 32768 ? 1 : threads(); }
 
 Shape split(const std::vector<int64_t>& shape, int64_t unit_dim, bool last, int64_t in_units) {
   const int64_t at = int64_t(shape.size()) + unit_dim;
+  if (at < 0 || unit_dim >= 0) throw std::runtime_error("mollifier: a unit of a tensor without a dimension for units");
   Shape s{1, shape[at], 1, in_units};
   for (int64_t d = 0; d < int64_t(shape.size()); ++d)
     if (d != at) (d > at && !last ? s.inner : s.outer) *= shape[d];
