@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from mollifier.activations import function_name, function_names, of_function
 from mollifier.convert._classes import KEY, Patch, while_patched
 from mollifier.convert._runs import ends_of
+from mollifier.convert._structure import is_torchs
 from mollifier.nn import NoisyActivation
 
 # Functions that may come between a layer and its activation, like the modules of the same names.
@@ -150,7 +151,7 @@ def intercepted_methods(kind: type[nn.Module]) -> list[str]:
     words = function_names()
     found: dict[str, None] = {}
     for base in kind.__mro__:
-        if base.__module__.split(".")[0] == "torch":
+        if is_torchs(base):
             continue
         for name, method in vars(base).items():
             if not isinstance(method, FunctionType) or method.__code__.co_flags & CO_GENERATOR:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from torch import nn
+from torch.nn.utils.parametrize import ParametrizationList
 
 from mollifier.activations import activation, of_module
 from mollifier.convert import _reasons as reasons, _structure as structure
@@ -68,6 +69,9 @@ class Planner:
             before: Width of the layer before it.
             output: Whether the model returns what this module returns. Its last activation then stays plain.
         """
+        if isinstance(module, ParametrizationList):
+            self._weight(module, path)
+            return
         if isinstance(module, (Annealed, MollifiedBlock, RecurrentForward, CellForward)):
             self._skip(path, module, reasons.BY_HAND)
             return
@@ -153,6 +157,12 @@ class Planner:
         if reason:
             self._skip(path, module, reason)
         return reason is not None
+
+    def _weight(self, module: nn.Module, path: str) -> None:
+        """Leave alone the activations that compute a weight from its parametrization."""
+        for name, part in module.named_modules():
+            if structure.has_tangent(part):
+                self._skip(join(path, name), part, reasons.WEIGHT)
 
     def _recurrent(self, module: nn.Module, path: str) -> None:
         """Plan one block per layer: recurrent layers have their own copy, even if they were named as blocks."""

@@ -18,6 +18,7 @@ UNKNOWN = "it is not in the table: if it is an activation, add it with mollifier
 BY_HAND = "it was built mollified by hand, and keeps its own level"
 OWN_RECURRENT = "it is a recurrent module with its own forward; name its block with blocks=[…]"
 NO_LAYERS = "it is called in a module without layers: if that module is an activation, add it with mollifier.register"
+WEIGHT = "it computes a weight, not a unit"
 NOTHING_FOLLOWS = "no activation follows it"
 
 
