@@ -6,23 +6,20 @@ is returned. The user's own code runs instead, see `_live.py`.
 
 from __future__ import annotations
 
-import random
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.nn.parameter import is_lazy
 
 from mollifier.activations import Activation, function_name, is_visible, of_function, of_module, python_functions
 from mollifier.convert._live import PASSING, intercepted_methods
 from mollifier.convert._outputs import returned_nodes
 from mollifier.convert._structure import BETWEEN, affine_width
+from mollifier.convert._unchanged import copied, unchanged
 
 _UNSEEN = "its calls cannot be seen: call what mollifier.register returned, or use it as a decorator"
 # Called with a size that is not known yet, such as torch.randn(x.shape), these raise in torch 2.8 unless torch.fx wraps them.
@@ -154,35 +151,9 @@ def _place(code: CodeType) -> tuple[str, int, str]:
 def _copy_of(module: nn.Module, training: bool) -> nn.Module:
     """Return a module of the same class with the same children, so that whatever its forward assigns is discarded."""
     double: nn.Module = object.__new__(type(module))
-    for key, value in vars(module).items():
-        double.__dict__[key] = value.copy() if isinstance(value, (dict, list, set)) else value
+    double.__dict__.update(copied(vars(module)))
     double.__dict__["training"] = training
     return double
-
-
-@contextmanager
-def unchanged(model: nn.Module) -> Iterator[None]:
-    """Run a forward inside this context, and restore modes, buffers, attributes and random states afterwards."""
-    attributes = [(module.__dict__, dict(module.__dict__)) for module in model.modules()]
-    registered = [(module._buffers, dict(module._buffers)) for module in model.modules()]
-    values = [(buffer, buffer.clone()) for buffer in model.buffers() if not (buffer.is_meta or is_lazy(buffer))]
-    state = random.getstate()
-    numpy = sys.modules.get("numpy")
-    theirs = numpy.random.get_state() if numpy is not None else None
-    try:
-        with torch.random.fork_rng():
-            yield
-    finally:
-        for kept, before in (*attributes, *registered):
-            kept.clear()
-            kept.update(before)
-        with torch.no_grad():
-            for buffer, value in values:
-                if not torch.equal(buffer, value):
-                    buffer.copy_(value)
-        random.setstate(state)
-        if numpy is not None:
-            numpy.random.set_state(theirs)
 
 
 def _activation_name(node: fx.Node) -> str | None:

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mollifier.convert._forward import ForwardSummary, unchanged
+from mollifier.convert._forward import ForwardSummary
 from mollifier.convert._recorded import Recorder
 from mollifier.convert._structure import Width, affine_width, unit_dim_of
+from mollifier.convert._unchanged import unchanged
 
 
 @dataclass
