@@ -109,3 +109,39 @@ def test_a_copy_shares_no_container():
     assert twin["a"][1]["b"].maxlen == 3
     assert twin["self"] is twin
     assert inside[0] is twin["d"][0]
+
+
+def lazy(dimensions: int) -> nn.Sequential:
+    if dimensions == 1:
+        return nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d(), nn.ReLU(), nn.LazyLinear(2))
+    return nn.Sequential(nn.LazyConv2d(4, 1), nn.LazyBatchNorm2d(), nn.ReLU(), nn.LazyConv2d(2, 1))
+
+
+@pytest.mark.parametrize(("dimensions", "x"), [(1, torch.randn(3, 8)), (2, torch.randn(3, 8, 2, 2))])
+def test_an_example_initialises_lazy_layers_for_good(dimensions, x):
+    model, want = lazy(dimensions), lazy(dimensions)
+    want(x)
+    random = torch.get_rng_state()
+    report = mollifier.plan(model, example=x)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert repr(model) == repr(want)
+    assert [type(module) for module in model] == [type(module) for module in want]
+    assert all(module.training for module in model)
+    assert {name: sorted(vars(module)) for name, module in model.named_modules()} == {
+        name: sorted(vars(module)) for name, module in want.named_modules()
+    }
+    assert [(row.name, row.units, row.copy, row.activations) for row in report.blocks] == [
+        ("[0:2]", "8 → 4", "fixed", ["relu (4 a)"])
+    ]
+    mollifier.mollify(model).eval()
+    shown = model(x)
+    mollifier.set_level(model, 0)
+    assert not torch.equal(shown, mollifier.restore(model)(x))
+    assert repr(model) == repr(want.eval())
+
+
+def test_without_an_example_lazy_layers_stay_lazy():
+    model = lazy(1)
+    mollifier.plan(model)
+    assert model[0].has_uninitialized_params()
+    assert model(torch.randn(3, 8)).shape == (3, 2)

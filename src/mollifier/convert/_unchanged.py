@@ -22,8 +22,12 @@ _MANY = 1000  # the items of a longer container are kept, but not what is inside
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    """Run a forward inside this context, and restore modes, buffers, attributes, the containers in them and random states afterwards."""
-    contents = [_Contents(module.__dict__) for module in model.modules()]
+    """Run a forward inside this context, and restore modes, buffers, attributes, the containers in them and random states afterwards.
+
+    A lazy module that the forward initialises stays initialised, since its parameters do.
+    """
+    lazy = {module: module.training for module in model.modules() if _is_lazy(module)}
+    contents = [(module, _Contents(module.__dict__)) for module in model.modules()]
     values = [(buffer, buffer.clone()) for buffer in model.buffers() if not (buffer.is_meta or is_lazy(buffer))]
     state = random.getstate()
     numpy = sys.modules.get("numpy")
@@ -32,8 +36,11 @@ def unchanged(model: nn.Module) -> Iterator[None]:
         with torch.random.fork_rng():
             yield
     finally:
-        for before in contents:
-            before.restore()
+        for module, before in contents:
+            if module in lazy and not _is_lazy(module):
+                module.training = lazy[module]
+            else:
+                before.restore()
         with torch.no_grad():
             for buffer, value in values:
                 if not torch.equal(buffer, value):
@@ -41,6 +48,11 @@ def unchanged(model: nn.Module) -> Iterator[None]:
         random.setstate(state)
         if numpy is not None:
             numpy.random.set_state(theirs)
+
+
+def _is_lazy(module: nn.Module) -> bool:
+    tensors = (*module._parameters.values(), *module._buffers.values())
+    return any(is_lazy(tensor) for tensor in tensors if tensor is not None)
 
 
 class _Contents:
