@@ -6,7 +6,6 @@ is returned. The user's own code runs instead, see `_live.py`.
 
 from __future__ import annotations
 
-import sys
 import warnings
 from dataclasses import dataclass, field, replace
 from types import CodeType, FrameType
@@ -16,6 +15,7 @@ import torch
 from torch import fx, nn
 
 from mollifier.activations import Activation, function_name, is_visible, of_function, of_module, python_functions
+from mollifier.convert._callers import calling_method
 from mollifier.convert._live import PASSING, intercepted_methods
 from mollifier.convert._outputs import returned_nodes
 from mollifier.convert._structure import BETWEEN, affine_width
@@ -86,13 +86,25 @@ def trace_forward(module: nn.Module) -> ForwardSummary:
         except Exception:  # a forward that can be traced in only one mode is known only in that mode
             return one
     known = {_identity(step) for step in one.steps}
-    one.steps += [step for step in two.steps if _identity(step) not in known]
+    steps = [*one.steps, *(step for step in two.steps if _identity(step) not in known)]
+    # what cannot be mollified in one mode is not mollified in the other
+    refused = {
+        _where(step): step.refused for step in (*two.steps, *one.steps) if isinstance(step, Call) and step.refused
+    }
+    one.steps = [
+        replace(step, refused=step.refused or refused.get(_where(step), "")) if isinstance(step, Call) else step
+        for step in steps
+    ]
     one.returned |= two.returned
     return one
 
 
 def _identity(step: Call | str) -> Any:
     return step if isinstance(step, str) else (step.module, str(step.function), step.layer, step.key)
+
+
+def _where(call: Call) -> tuple[str, ...]:
+    return (call.key,) if call.key else (call.module, call.layer)
 
 
 def _look(module: nn.Module, training: bool) -> ForwardSummary:
@@ -126,6 +138,7 @@ class _OwnForward(fx.Tracer):
         self.names = {_place(method.__code__): name for name, method in methods.items()}
         self.counts: dict[FrameType, int] = {}
         self.places: dict[fx.Node, str] = {}
+        self.refused: dict[fx.Node, str] = {}
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return True
@@ -133,9 +146,7 @@ class _OwnForward(fx.Tracer):
     def create_node(self, kind: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         node = super().create_node(kind, target, *args, **kwargs)
         if _activation_name(node) is not None:
-            frame: FrameType | None = sys._getframe()
-            while frame is not None and _place(frame.f_code) not in self.names:
-                frame = frame.f_back
+            frame, self.refused[node] = calling_method(lambda code: _place(code) in self.names)
             if frame is not None:
                 number = self.counts.get(frame, 0)
                 self.counts[frame] = number + 1
@@ -185,6 +196,8 @@ def _call(node: fx.Node, module: nn.Module, tracer: _OwnForward) -> Call | None:
     options = {word: value for word, value in node.kwargs.items() if word != "input"}
     if not isinstance(given, fx.Node) or not key:
         return Call(key=key, module=name, refused="it is called on something that is not known before forward runs")
+    if tracer.refused[node]:
+        return Call(key=key, module=name, refused=tracer.refused[node])
     if any(isinstance(arg, fx.Node) for arg in further):
         return Call(
             key=key, module=name, refused="its options are computed in forward: it is not a function of one unit"

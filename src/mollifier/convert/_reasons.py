@@ -18,6 +18,8 @@ UNKNOWN = "it is not in the table: if it is an activation, add it with mollifier
 BY_HAND = "it was built mollified by hand, and keeps its own level"
 OWN_RECURRENT = "it is a recurrent module with its own forward; name its block with blocks=[…]"
 NO_LAYERS = "it is called in a module without layers: if that module is an activation, add it with mollifier.register"
+BY_TORCH = "torch's own code calls it, as distributions do, and relies on its values"
+IN_FUNCTION = "it is called inside a torch.autograd.Function, whose backward is written for the plain function"
 WEIGHT = "it computes a weight, not a unit"
 NOTHING_FOLLOWS = "no activation follows it"
 

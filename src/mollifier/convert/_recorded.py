@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field, replace
 from types import CodeType, FrameType
 from typing import Any
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from mollifier.activations import function_name, of_function
+from mollifier.convert._callers import calling_method
 from mollifier.convert._forward import Call, ForwardSummary
 from mollifier.convert._live import PASSING, intercepted_methods
 from mollifier.convert._outputs import JOINING, is_arithmetic
@@ -119,8 +119,13 @@ class Recorder(TorchFunctionMode):
         if self._stack and isinstance(out, Tensor):
             self._stack[-1].results += self._same_output(func, out, args, kwargs)
         speaks = self._stack and self._stack[-1].path in self._codes
-        if name is not None and speaks and (key := self._key()):
-            call = self._call(name, func, args, kwargs, key, given)
+        key, refused = self._key() if name is not None and speaks else ("", "")
+        if name is not None and key:
+            call = (
+                Call(module=name, key=key, refused=refused)
+                if refused
+                else self._call(name, func, args, kwargs, key, given)
+            )
             self._stack[-1].found.steps.append(call)
             self._stack[-1].results.append((out, call))
         return out
@@ -141,17 +146,16 @@ class Recorder(TorchFunctionMode):
             return []
         return [(out, step) for result, step in self._stack[-1].results if result is changing[0]]
 
-    def _key(self) -> str:
+    def _key(self) -> tuple[str, str]:
+        """Return where an activation is called in the running forward, or "", and why the call cannot be mollified, or ""."""
         # only of the running module: its forward may also call the same class elsewhere, which is no part of the model
         codes = self._codes[self._stack[-1].path]
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code not in codes:
-            frame = frame.f_back
+        frame, refused = calling_method(lambda code: code in codes)
         if frame is None:
-            return ""
+            return "", ""
         number = self._counts.get(frame, 0)
         self._counts[frame] = number + 1
-        return f"{codes[frame.f_code]}_{number}"
+        return f"{codes[frame.f_code]}_{number}", refused
 
     def _call(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: str, given: Any) -> Call:
         if kwargs.get("inplace") or str(getattr(func, "__name__", "")).endswith("_"):
