@@ -20,6 +20,7 @@ from mollifier.convert._live import PASSING, intercepted_methods
 from mollifier.convert._outputs import returned_nodes
 from mollifier.convert._structure import BETWEEN, affine_width
 from mollifier.convert._unchanged import copied, unchanged
+from mollifier.convert._values import Value, refusal, values_of
 
 _UNSEEN = "its calls cannot be seen: call what mollifier.register returned, or use it as a decorator"
 # Called with a size that is not known yet, such as torch.randn(x.shape), these raise in torch 2.8 unless torch.fx wraps them.
@@ -35,10 +36,10 @@ class Call:
 
     Attributes:
         function: The activation, if it is called as a function or method; None for a module.
-        module: The path of the activation module, if it is one.
+        module: The path of the activation module, if it is one, or the name of a function that is refused.
         layer: The path of the affine layer whose output it takes, if only ``between`` is in between.
         between: The paths of the norms and dropouts in between.
-        key: Where the call is: the method and the number of the call, as `Scope` counts them.
+        key: Where the function is called: the method and the number of the call, as `Scope` counts them; empty for a module.
         returned: Whether the forward returns its result.
         refused: The reason why it cannot be mollified, if there is one.
     """
@@ -112,6 +113,7 @@ def _look(module: nn.Module, training: bool) -> ForwardSummary:
         warnings.simplefilter("ignore")
         tracer = _OwnForward(type(module))
         graph = tracer.trace(_copy_of(module, training))
+    tracer.values = values_of(graph, module)
     found = ForwardSummary()
     returned = set(returned_nodes(graph, module))
     for node in graph.nodes:
@@ -139,6 +141,7 @@ class _OwnForward(fx.Tracer):
         self.counts: dict[FrameType, int] = {}
         self.places: dict[fx.Node, str] = {}
         self.refused: dict[fx.Node, str] = {}
+        self.values: dict[fx.Node, Value] = {}
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return True
@@ -184,7 +187,7 @@ def _call(node: fx.Node, module: nn.Module, tracer: _OwnForward) -> Call | None:
                 return None
         except ValueError:
             return None
-        return Call(module=str(node.target), **_before(node, module))
+        return Call(module=str(node.target), refused=refusal(tracer.values[node]), **_before(node, module))
     name = _activation_name(node)
     if name is None and node.op == "call_function" and not is_visible(node.target):
         name = function_name(node.target)
@@ -195,9 +198,9 @@ def _call(node: fx.Node, module: nn.Module, tracer: _OwnForward) -> Call | None:
     further = (*node.args[1:], *(value for word, value in node.kwargs.items() if word != "input"))
     options = {word: value for word, value in node.kwargs.items() if word != "input"}
     if not isinstance(given, fx.Node) or not key:
-        return Call(key=key, module=name, refused="it is called on something that is not known before forward runs")
-    if tracer.refused[node]:
-        return Call(key=key, module=name, refused=tracer.refused[node])
+        return Call(
+            key=key or "unseen", module=name, refused="it is called on something that is not known before forward runs"
+        )
     if any(isinstance(arg, fx.Node) for arg in further):
         return Call(
             key=key, module=name, refused="its options are computed in forward: it is not a function of one unit"
@@ -210,7 +213,8 @@ def _call(node: fx.Node, module: nn.Module, tracer: _OwnForward) -> Call | None:
     if _changes_what_others_read(node, given):
         why = "it changes its input in place, and the input is read again: make it out of place"
         return Call(key=key, module=name, refused=why)
-    return Call(function=function, key=key, **_before(node, module))
+    refused = tracer.refused[node] or refusal(tracer.values[node])
+    return Call(function=function, key=key, refused=refused, **_before(node, module))
 
 
 def _changes_what_others_read(node: fx.Node, given: fx.Node) -> bool:

@@ -275,8 +275,9 @@ class _Forward:
                 if key not in known:  # a layer that is called twice, as by a siamese network, has one level
                     known[key] = self._run(step)
                 known[key].keys.append(step.key)
-            elif step.function is None and not step.refused:
-                self._module(step, shared=sum(call.module == step.module for call in calls) > 1)
+            elif not _is_function(step):
+                places = [call for call in calls if call.module == step.module and not call.key]
+                self._module(step, len(places) > 1, refused=next(filter(None, (call.refused for call in places)), ""))
             else:
                 self._function(step)
         for name, child in self.module.named_children():
@@ -318,11 +319,11 @@ class _Forward:
             return
         planner.walk(child, path, self.block, output=returned)
 
-    def _module(self, call: Call, shared: bool) -> None:
-        """Plan an activation module that ends no run. It has one noise, however often it is called."""
+    def _module(self, call: Call, shared: bool, refused: str) -> None:
+        """Plan an activation module that ends no run. It has one noise, however often it is called, so no place may refuse it."""
         path = join(self.path, call.module)
         child = self.module.get_submodule(call.module)
-        left = self._left(call)
+        left = self._left(call) or refused
         if left:
             self.planner.plain.append(path)
             self.planner._skip(path, child, left)
@@ -354,7 +355,7 @@ class _Forward:
 
 
 def _is_function(step: Call | str) -> bool:
-    return isinstance(step, Call) and bool(step.key or step.refused)
+    return isinstance(step, Call) and bool(step.key)
 
 
 def _called_name(call: Call) -> str:
