@@ -1,4 +1,4 @@
-"""Activations that are no hidden units by themselves: factors of a product with their own input."""
+"""Activations that are no hidden units by themselves: factors of a product with their own input, and functions of parameters alone."""
 
 import math
 import time
@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations
 
 import mollifier
 
@@ -83,6 +84,38 @@ def test_gates_of_other_values_stay_activations(name, seen):
     found, why = hidden(Net(GATES[name], seen))
     assert found
     assert not any("product" in reason for reason in why)
+
+
+@SEEN
+def test_a_function_of_parameters_alone_is_left_plain(seen):
+    for of in (lambda net, x: x * F.softplus(net.raw), lambda net, x: x * net.act(2 * net.raw.exp())):
+        found, why = hidden(Net(of, seen))
+        assert found == []
+        assert "it is computed from parameters alone, not from the data: it is no hidden unit" in why
+    found, _ = hidden(Net(lambda net, x: torch.sigmoid(x + net.raw), seen))
+    assert found == ["sigmoid (1 a)"]
+
+
+@SEEN
+def test_it_can_still_be_excluded(seen):
+    model = Net(lambda net, x: x * F.softplus(net.raw), seen)
+    left = mollifier.plan(model, exclude=F.softplus, example=X if seen else None).skipped
+    assert "excluded" in [row.why for row in left if row.what.startswith("softplus")]
+
+
+def test_a_parametrized_parameter_is_one():
+    class Weighted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two, self.weight = nn.Linear(4, 4), nn.Linear(4, 1), nn.Parameter(torch.randn(4, 4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.two(torch.relu(self.one(x)) @ F.softplus(self.weight))
+
+    model = Weighted()
+    parametrizations.weight_norm(model)
+    for example in (None, X):
+        assert [row.name for row in mollifier.plan(model, example=example).blocks] == ["forward(one, relu)"]
 
 
 @SEEN
