@@ -91,9 +91,29 @@ def test_a_function_of_parameters_alone_is_left_plain(seen):
     for of in (lambda net, x: x * F.softplus(net.raw), lambda net, x: x * net.act(2 * net.raw.exp())):
         found, why = hidden(Net(of, seen))
         assert found == []
-        assert "it is computed from parameters alone, not from the data: it is no hidden unit" in why
+        assert "it is computed from parameters or constants alone, not from the data: it is no hidden unit" in why
     found, _ = hidden(Net(lambda net, x: torch.sigmoid(x + net.raw), seen))
     assert found == ["sigmoid (1 a)"]
+
+
+class Scaled(Net):
+    """Calls an activation on a buffer before those on the data."""
+
+    def __init__(self, seen: bool) -> None:
+        super().__init__(lambda net, x: torch.sigmoid(net.one(x) + net.scale.sigmoid()), seen)
+        self.register_buffer("scale", torch.randn(4))
+
+
+@SEEN
+@pytest.mark.filterwarnings("error")
+def test_an_activation_of_a_buffer_is_left_plain_and_the_next_one_found(seen):
+    model = Scaled(seen)
+    found, why = hidden(model)
+    assert found == ["sigmoid (1 a)"]
+    assert "it is computed from parameters or constants alone, not from the data: it is no hidden unit" in why
+    mollifier.mollify(model, example=X if seen else None, c=1e9, blocks=None).eval()
+    shifted = model.one(model.two(X)) + torch.sigmoid(model.scale)
+    torch.testing.assert_close(model(X), model.head(0.25 * shifted + 0.5))
 
 
 @SEEN

@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.overrides import TorchFunctionMode
 
 from mollifier.activations import Activation, function_name, is_visible, of_function, of_module, python_functions
+from mollifier.convert import _reasons as reasons
 from mollifier.convert._callers import calling_method
 from mollifier.convert._live import PASSING, intercepted_methods
 from mollifier.convert._outputs import returned_nodes
@@ -112,9 +114,10 @@ def _look(module: nn.Module, training: bool) -> ForwardSummary:
     with unchanged(module), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tracer = _OwnForward(type(module))
-        graph = tracer.trace(_copy_of(module, training))
+        with _Known(tracer) as known:
+            graph = tracer.trace(_copy_of(module, training))
     tracer.values = values_of(graph, module)
-    found = ForwardSummary()
+    found = ForwardSummary([*known.calls])
     returned = set(returned_nodes(graph, module))
     for node in graph.nodes:
         call = _call(node, module, tracer)
@@ -149,12 +152,37 @@ class _OwnForward(fx.Tracer):
     def create_node(self, kind: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         node = super().create_node(kind, target, *args, **kwargs)
         if _activation_name(node) is not None:
-            frame, self.refused[node] = calling_method(lambda code: _place(code) in self.names)
-            if frame is not None:
-                number = self.counts.get(frame, 0)
-                self.counts[frame] = number + 1
-                self.places[node] = f"{self.names[_place(frame.f_code)]}_{number}"
+            self.places[node], self.refused[node] = self.place()
         return node
+
+    def place(self) -> tuple[str, str]:
+        """Return where an activation is called, or "", and why the call cannot be mollified, or ""."""
+        frame, refused = calling_method(lambda code: _place(code) in self.names)
+        if frame is None:
+            return "", refused
+        number = self.counts.get(frame, 0)
+        self.counts[frame] = number + 1
+        return f"{self.names[_place(frame.f_code)]}_{number}", refused
+
+
+class _Known(TorchFunctionMode):
+    """Note the activations of what is known before forward runs, such as buffers: torch.fx computes them and does not record them."""
+
+    def __init__(self, tracer: _OwnForward) -> None:
+        super().__init__()
+        self.tracer = tracer
+        self.calls: list[Call] = []
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = function_name(func)
+        if name is not None and not any(isinstance(arg, fx.Proxy) for arg in (*args, *kwargs.values())):
+            key, refused = self.tracer.place()
+            if key:
+                self.calls.append(Call(key=key, module=name, refused=refused or reasons.NO_DATA))
+        return func(*args, **kwargs)
 
 
 def _place(code: CodeType) -> tuple[str, int, str]:

@@ -63,7 +63,7 @@ def computed(function: object, inputs: Iterable[Value], activation: bool) -> Val
 
 def refusal(value: Value) -> str:
     """Return the reason why an activation that computes this value is no hidden unit by itself, or ""."""
-    if "parameter" in value.sources and value.sources <= {"parameter", "buffer"}:
+    if value.sources <= {"parameter", "buffer"}:
         return reasons.NO_DATA
     return reasons.PRODUCT if _multiplies_its_input(value) else ""
 
