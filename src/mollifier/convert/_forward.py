@@ -6,24 +6,23 @@ is returned. The user's own code runs instead, see `_live.py`.
 
 from __future__ import annotations
 
-import random
-import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
 from torch import fx, nn
-from torch.nn.parameter import is_lazy
+from torch.overrides import TorchFunctionMode
 
 from mollifier.activations import Activation, function_name, is_visible, of_function, of_module, python_functions
+from mollifier.convert import _reasons as reasons
+from mollifier.convert._callers import calling_method
 from mollifier.convert._live import PASSING, intercepted_methods
 from mollifier.convert._outputs import returned_nodes
-from mollifier.convert._reasons import IN_PLACE
 from mollifier.convert._structure import BETWEEN, affine_width, works_in_place
+from mollifier.convert._unchanged import copied, unchanged
+from mollifier.convert._values import Value, refusal, values_of
 
 _UNSEEN = "its calls cannot be seen: call what mollifier.register returned, or use it as a decorator"
 # Called with a size that is not known yet, such as torch.randn(x.shape), these raise in torch 2.8 unless torch.fx wraps them.
@@ -39,13 +38,12 @@ class Call:
 
     Attributes:
         function: The activation, if it is called as a function or method; None for a module.
-        module: The path of the activation module, if it is one.
+        module: The path of the activation module, if it is one, or the name of a function that is refused.
         layer: The path of the affine layer whose output it takes, if only ``between`` is in between.
         between: The paths of the norms and dropouts in between.
-        key: Where the call is: the method and the number of the call, as `Scope` counts them.
+        key: Where the function is called: the method and the number of the call, as `Scope` counts them; empty for a module.
         returned: Whether the forward returns its result.
-        refused: The reason why a function cannot be mollified, if there is one.
-        left: The reason why a module stays plain in this place, if there is one.
+        refused: The reason why it cannot be mollified, if there is one.
     """
 
     function: Activation | None = None
@@ -55,7 +53,6 @@ class Call:
     key: str = ""
     returned: bool = False
     refused: str = ""
-    left: str = ""
 
     @property
     def label(self) -> str:
@@ -94,7 +91,15 @@ def trace_forward(module: nn.Module) -> ForwardSummary:
         except Exception:  # a forward that can be traced in only one mode is known only in that mode
             return one
     known = {_identity(step) for step in one.steps}
-    one.steps += [step for step in two.steps if _identity(step) not in known]
+    steps = [*one.steps, *(step for step in two.steps if _identity(step) not in known)]
+    # what cannot be mollified in one mode is not mollified in the other
+    refused = {
+        _where(step): step.refused for step in (*two.steps, *one.steps) if isinstance(step, Call) and step.refused
+    }
+    one.steps = [
+        replace(step, refused=step.refused or refused.get(_where(step), "")) if isinstance(step, Call) else step
+        for step in steps
+    ]
     one.returned |= two.returned
     one.read_again |= two.read_again
     return one
@@ -104,12 +109,18 @@ def _identity(step: Call | str) -> Any:
     return step if isinstance(step, str) else (step.module, str(step.function), step.layer, step.key)
 
 
+def _where(call: Call) -> tuple[str, ...]:
+    return (call.key,) if call.key else (call.module, call.layer)
+
+
 def _look(module: nn.Module, training: bool) -> ForwardSummary:
     with unchanged(module), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tracer = _OwnForward(type(module))
-        graph = tracer.trace(_copy_of(module, training))
-    found = ForwardSummary()
+        with _Known(tracer) as known:
+            graph = tracer.trace(_copy_of(module, training))
+    tracer.values = values_of(graph, module)
+    found = ForwardSummary([*known.calls])
     returned = set(returned_nodes(graph, module))
     for node in graph.nodes:
         call = _call(node, module, tracer)
@@ -137,6 +148,8 @@ class _OwnForward(fx.Tracer):
         self.names = {_place(method.__code__): name for name, method in methods.items()}
         self.counts: dict[FrameType, int] = {}
         self.places: dict[fx.Node, str] = {}
+        self.refused: dict[fx.Node, str] = {}
+        self.values: dict[fx.Node, Value] = {}
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return True
@@ -144,14 +157,37 @@ class _OwnForward(fx.Tracer):
     def create_node(self, kind: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         node = super().create_node(kind, target, *args, **kwargs)
         if _activation_name(node) is not None:
-            frame: FrameType | None = sys._getframe()
-            while frame is not None and _place(frame.f_code) not in self.names:
-                frame = frame.f_back
-            if frame is not None:
-                number = self.counts.get(frame, 0)
-                self.counts[frame] = number + 1
-                self.places[node] = f"{self.names[_place(frame.f_code)]}_{number}"
+            self.places[node], self.refused[node] = self.place()
         return node
+
+    def place(self) -> tuple[str, str]:
+        """Return where an activation is called, or "", and why the call cannot be mollified, or ""."""
+        frame, refused = calling_method(lambda code: _place(code) in self.names)
+        if frame is None:
+            return "", refused
+        number = self.counts.get(frame, 0)
+        self.counts[frame] = number + 1
+        return f"{self.names[_place(frame.f_code)]}_{number}", refused
+
+
+class _Known(TorchFunctionMode):
+    """Note the activations of what is known before forward runs, such as buffers: torch.fx computes them and does not record them."""
+
+    def __init__(self, tracer: _OwnForward) -> None:
+        super().__init__()
+        self.tracer = tracer
+        self.calls: list[Call] = []
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = function_name(func)
+        if name is not None and not any(isinstance(arg, fx.Proxy) for arg in (*args, *kwargs.values())):
+            key, refused = self.tracer.place()
+            if key:
+                self.calls.append(Call(key=key, module=name, refused=refused or reasons.NO_DATA))
+        return func(*args, **kwargs)
 
 
 def _place(code: CodeType) -> tuple[str, int, str]:
@@ -162,35 +198,9 @@ def _place(code: CodeType) -> tuple[str, int, str]:
 def _copy_of(module: nn.Module, training: bool) -> nn.Module:
     """Return a module of the same class with the same children, so that whatever its forward assigns is discarded."""
     double: nn.Module = object.__new__(type(module))
-    for key, value in vars(module).items():
-        double.__dict__[key] = value.copy() if isinstance(value, (dict, list, set)) else value
+    double.__dict__.update(copied(vars(module)))
     double.__dict__["training"] = training
     return double
-
-
-@contextmanager
-def unchanged(model: nn.Module) -> Iterator[None]:
-    """Run a forward inside this context, and restore modes, buffers, attributes and random states afterwards."""
-    attributes = [(module.__dict__, dict(module.__dict__)) for module in model.modules()]
-    registered = [(module._buffers, dict(module._buffers)) for module in model.modules()]
-    values = [(buffer, buffer.clone()) for buffer in model.buffers() if not (buffer.is_meta or is_lazy(buffer))]
-    state = random.getstate()
-    numpy = sys.modules.get("numpy")
-    theirs = numpy.random.get_state() if numpy is not None else None
-    try:
-        with torch.random.fork_rng():
-            yield
-    finally:
-        for kept, before in (*attributes, *registered):
-            kept.clear()
-            kept.update(before)
-        with torch.no_grad():
-            for buffer, value in values:
-                if not torch.equal(buffer, value):
-                    buffer.copy_(value)
-        random.setstate(state)
-        if numpy is not None:
-            numpy.random.set_state(theirs)
 
 
 def _activation_name(node: fx.Node) -> str | None:
@@ -213,7 +223,11 @@ def _call(node: fx.Node, module: nn.Module, tracer: _OwnForward) -> Call | None:
             return None
         # in place and called as a statement, its result is read under the name of its input
         shared = works_in_place(child) and any(len(each.users) > 1 for each in node.all_input_nodes[:1])
-        return Call(module=str(node.target), left=IN_PLACE if shared else "", **_before(node, module))
+        return Call(
+            module=str(node.target),
+            refused=reasons.IN_PLACE if shared else refusal(tracer.values[node]),
+            **_before(node, module),
+        )
     name = _activation_name(node)
     if name is None and node.op == "call_function" and not is_visible(node.target):
         name = function_name(node.target)
@@ -224,7 +238,9 @@ def _call(node: fx.Node, module: nn.Module, tracer: _OwnForward) -> Call | None:
     further = (*node.args[1:], *(value for word, value in node.kwargs.items() if word != "input"))
     options = {word: value for word, value in node.kwargs.items() if word != "input"}
     if not isinstance(given, fx.Node) or not key:
-        return Call(key=key, module=name, refused="it is called on something that is not known before forward runs")
+        return Call(
+            key=key or "unseen", module=name, refused="it is called on something that is not known before forward runs"
+        )
     if any(isinstance(arg, fx.Node) for arg in further):
         return Call(
             key=key, module=name, refused="its options are computed in forward: it is not a function of one unit"
@@ -235,8 +251,9 @@ def _call(node: fx.Node, module: nn.Module, tracer: _OwnForward) -> Call | None:
     except ValueError:
         return Call(key=key, module=name, refused="with these options it has no tangent at 0")
     if _changes_what_others_read(node, given):
-        return Call(key=key, module=name, refused=IN_PLACE)
-    return Call(function=function, key=key, **_before(node, module))
+        return Call(key=key, module=name, refused=reasons.IN_PLACE)
+    refused = tracer.refused[node] or refusal(tracer.values[node])
+    return Call(function=function, key=key, refused=refused, **_before(node, module))
 
 
 def _changes_what_others_read(node: fx.Node, given: fx.Node) -> bool:

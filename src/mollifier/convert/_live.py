@@ -21,8 +21,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from mollifier.activations import function_name, function_names, of_function
+from mollifier.convert._callers import calling_method
 from mollifier.convert._classes import KEY, Patch, while_patched
 from mollifier.convert._runs import ends_of
+from mollifier.convert._structure import is_torchs
 from mollifier.nn import NoisyActivation
 
 # Functions that may come between a layer and its activation, like the modules of the same names.
@@ -66,15 +68,20 @@ class Scope(TorchFunctionMode):
         def plain(_: Tensor) -> Any:
             return func(*args, **kwargs)
 
-        for end in ends_of(self.owner):
-            if end.function == name and (below := end.arrival(x)) is not None:
-                if end.noise is not None:
-                    _keep_options(end.noise, func, args, kwargs)
-                return end(below, x, plain)
         key, state = f"{self.method}_{number}", self.owner._modules[KEY]
         loose = state._modules.get("loose")  # type: ignore[union-attr]
         noise: NoisyActivation | None = loose._modules.get(key) if loose is not None else None  # type: ignore[assignment]
-        if noise is None or noise.activation.name != name:
+        if noise is not None and noise.activation.name != name:
+            noise = None
+        ends = [end for end in ends_of(self.owner) if end.function == name]
+        if (ends or noise is not None) and not _by_user():
+            return plain(x)
+        for end in ends:
+            if (below := end.arrival(x)) is not None:
+                if end.noise is not None:
+                    _keep_options(end.noise, func, args, kwargs)
+                return end(below, x, plain)
+        if noise is None:
             if not torch.compiler.is_compiling():
                 self._doubt(name, key, state)  # type: ignore[arg-type]
             return plain(x)
@@ -92,6 +99,15 @@ class Scope(TorchFunctionMode):
             f"{type(self.owner).__name__}.{self.method} calls {name}, but {what}: it stays plain. Give mollify an example= input "
             "that takes the same path through the forward, or leave the activation out with exclude=.",
         )
+
+
+def _by_user() -> bool:
+    """Return whether the user's own code calls an activation. A compiled forward relies on what `mollify` saw."""
+    return torch.compiler.is_compiling() or not calling_method(_is_interception)[1]
+
+
+def _is_interception(code: CodeType) -> bool:
+    return code.co_name == "run" and code.co_filename == __file__
 
 
 def warn_once(state: nn.Module, message: str) -> None:
@@ -150,7 +166,7 @@ def intercepted_methods(kind: type[nn.Module]) -> list[str]:
     words = function_names()
     found: dict[str, None] = {}
     for base in kind.__mro__:
-        if base.__module__.split(".")[0] == "torch":
+        if is_torchs(base):
             continue
         for name, method in vars(base).items():
             if not isinstance(method, FunctionType) or method.__code__.co_flags & CO_GENERATOR:

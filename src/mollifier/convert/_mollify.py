@@ -75,7 +75,8 @@ def mollify(
             types, predicates ``(name, module) -> bool``, or functions such as `torch.sigmoid`, one or several.
         output: Whether to mollify also the activation whose result the model returns. By default it stays plain, with the layer before it.
         example: An input (tensor, tuple of arguments or dict of keywords) to run the model on once, so that every shape, the
-            number of a and the forward order are observed instead of inferred from the structure.
+            number of a and the forward order are observed instead of inferred from the structure. Lazy layers are initialised by it, as
+            by any other call of the model.
         optimizer: An existing optimiser of this model. The added parameters become a group of it, with the first group's settings and no
             weight decay. `restore` removes them again.
 
@@ -94,7 +95,7 @@ def mollify(
 
 
 def plan(model: nn.Module, **options: Any) -> Report:
-    """Return what `mollify` would do with these options, without changing the model or the random state.
+    """Return what `mollify` would do with these options, without changing the model or the random state; an example initialises lazy layers.
 
         >>> import mollifier, torch
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))

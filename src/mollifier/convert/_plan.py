@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from torch import nn
+from torch.nn.utils.parametrize import ParametrizationList
 
 from mollifier.activations import activation, of_module
 from mollifier.convert import _reasons as reasons, _structure as structure
@@ -70,6 +71,9 @@ class Planner:
             before: Width of the layer before it.
             output: Whether the model returns what this module returns. Its last activation then stays plain.
         """
+        if isinstance(module, ParametrizationList):
+            self._weight(module, path)
+            return
         if isinstance(module, (Annealed, MollifiedBlock, RecurrentForward, CellForward)):
             self._skip(path, module, reasons.BY_HAND)
             return
@@ -157,6 +161,12 @@ class Planner:
         if reason:
             self._skip(path, module, reason)
         return reason is not None
+
+    def _weight(self, module: nn.Module, path: str) -> None:
+        """Leave alone the activations that compute a weight from its parametrization."""
+        for name, part in module.named_modules():
+            if structure.has_tangent(part):
+                self._skip(join(path, name), part, reasons.WEIGHT)
 
     def _recurrent(self, module: nn.Module, path: str) -> None:
         """Plan one block per layer: recurrent layers have their own copy, even if they were named as blocks."""
@@ -269,8 +279,9 @@ class _Forward:
                 if key not in known:  # a layer that is called twice, as by a siamese network, has one level
                     known[key] = self._run(step)
                 known[key].keys.append(step.key)
-            elif step.function is None and not step.refused:
-                self._module(step, shared=sum(call.module == step.module for call in calls) > 1)
+            elif not _is_function(step):
+                places = [call for call in calls if call.module == step.module and not call.key]
+                self._module(step, len(places) > 1, refused=next(filter(None, (call.refused for call in places)), ""))
             else:
                 self._function(step)
         for name, child in self.module.named_children():
@@ -286,8 +297,6 @@ class _Forward:
 
     def _left(self, call: Call) -> str:
         """Return why the activation stays plain, or None."""
-        if call.left:
-            return call.left
         if self.output and call.returned and self.block is None:
             return reasons.OUTPUT
         name = join(self.path, f"forward({call.label})")
@@ -323,14 +332,11 @@ class _Forward:
                 path, child = f"{path}.{next(iter(child._modules))}", next(child.children())
             self.planner.in_place.add(join(self.path, path))
 
-    def _module(self, call: Call, shared: bool) -> None:
-        """Plan an activation module that ends no run. It has one noise, however often it is called."""
+    def _module(self, call: Call, shared: bool, refused: str) -> None:
+        """Plan an activation module that ends no run. It has one noise, however often it is called, so no place may refuse it."""
         path = join(self.path, call.module)
         child = self.module.get_submodule(call.module)
-        same = (step for step in self.found.steps if isinstance(step, Call) and step.module == call.module)
-        left = next((step.left for step in same if step.left), "") or self._left(
-            call
-        )  # it has one noise for all these places
+        left = self._left(call) or refused
         if left:
             self.planner.plain.append(path)
             self.planner._skip(path, child, left)
@@ -362,7 +368,7 @@ class _Forward:
 
 
 def _is_function(step: Call | str) -> bool:
-    return isinstance(step, Call) and bool(step.key or step.refused)
+    return isinstance(step, Call) and bool(step.key)
 
 
 def _called_name(call: Call) -> str:

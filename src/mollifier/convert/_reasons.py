@@ -23,6 +23,14 @@ MASKED = (
     "stay hidden"
 )
 NO_LAYERS = "it is called in a module without layers: if that module is an activation, add it with mollifier.register"
+BY_TORCH = "torch's own code calls it, as distributions do, and relies on its values"
+IN_FUNCTION = "it is called inside a torch.autograd.Function, whose backward is written for the plain function"
+NO_DATA = "it is computed from parameters or constants alone, not from the data: it is no hidden unit"
+PRODUCT = (
+    "it is part of a product with its own input, so it is no activation by itself: register the function that computes the product "
+    "(mollifier.register), or use F.silu or F.gelu"
+)
+WEIGHT = "it computes a weight, not a unit"
 NOTHING_FOLLOWS = "no activation follows it"
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field, replace
 from types import CodeType, FrameType
 from typing import Any
 
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from mollifier.activations import function_name, of_function
+from mollifier.convert._callers import calling_method
 from mollifier.convert._forward import Call, ForwardSummary
 from mollifier.convert._live import PASSING, intercepted_methods
 from mollifier.convert._outputs import JOINING, is_arithmetic
 from mollifier.convert._structure import BETWEEN, affine_width, has_tangent
+from mollifier.convert._values import Value, computed, leaf, refusal
 
 _IN_PLACE = "it works in place, in a forward that cannot be traced; make it out of place"
 _NO_TANGENT = "with these options it has no tangent at 0"
@@ -28,11 +31,17 @@ class _Trail:
 
 @dataclass
 class _Running:
-    """A running forward: what it has done so far, and the results of its activations and children."""
+    """A running forward: what it has done so far, the results of its activations and children, and the values of its activations."""
 
     path: str
     found: ForwardSummary = field(default_factory=ForwardSummary)
     results: list[tuple[Tensor, Call | str]] = field(default_factory=list)
+    values: dict[int, Value] = field(default_factory=dict)
+
+    def add(self, call: Call, out: Tensor, value: Value) -> None:
+        self.found.steps.append(call)
+        self.results.append((out, call))
+        self.values[id(call)] = value
 
 
 class Recorder(TorchFunctionMode):
@@ -52,6 +61,9 @@ class Recorder(TorchFunctionMode):
             if methods:
                 self._codes[path] = methods
         self._constant = {id(each) for each in (*model.parameters(), *model.buffers())}
+        self._values: MutableMapping[Tensor, Value] = WeakTensorKeyDictionary()
+        self._values.update({each: leaf("parameter") for each in model.parameters()})
+        self._values.update({each: leaf("buffer") for each in model.buffers()})
         self._stack: list[_Running] = []
         self._counts: dict[FrameType, int] = {}
         self._trails: dict[int, tuple[Tensor, _Trail]] = {}  # the tensor is kept alive, so that its id stays unique
@@ -74,8 +86,7 @@ class Recorder(TorchFunctionMode):
         trail = self._trails.get(id(given))
         if has_tangent(module):
             call = Call(module=_below(above.path, path), **self._before(above.path, given))
-            above.found.steps.append(call)
-            above.results.append((out, call))
+            above.add(call, out, self._value(out))
         else:
             above.found.steps.append(_below(above.path, path))
             above.results.append((out, _below(above.path, path)))
@@ -94,8 +105,9 @@ class Recorder(TorchFunctionMode):
         found.returned |= {step for step in steps if isinstance(step, str)}
         outputs = {id(step) for step in steps}
         for place, call in enumerate(found.steps):
-            if isinstance(call, Call) and id(call) in outputs:
-                found.steps[place] = replace(call, returned=True)
+            if isinstance(call, Call):
+                refused = call.refused or refusal(running.values[id(call)])
+                found.steps[place] = replace(call, returned=id(call) in outputs, refused=refused)
         self.found.setdefault(running.path, found)
 
     def _before(self, path: str, given: Any) -> dict[str, Any]:
@@ -119,11 +131,17 @@ class Recorder(TorchFunctionMode):
         if self._stack and isinstance(out, Tensor):
             self._stack[-1].results += self._same_output(func, out, args, kwargs)
         speaks = self._stack and self._stack[-1].path in self._codes
-        if name is not None and speaks and (key := self._key()):
+        if isinstance(out, Tensor):
+            inputs = [self._value(each) for each in _tensors((*args, *kwargs.values()))]
+            self._values[out] = computed(func, inputs, activation=name is not None)
+        key, refused = self._key() if name is not None and speaks else ("", "")
+        if name is not None and key:
             call = self._call(name, func, args, kwargs, key, given)
-            self._stack[-1].found.steps.append(call)
-            self._stack[-1].results.append((out, call))
+            self._stack[-1].add(replace(call, refused=call.refused or refused), out, self._value(out))
         return out
+
+    def _value(self, tensor: Tensor) -> Value:
+        return self._values.setdefault(tensor, leaf("data"))
 
     def _same_output(
         self, func: Any, out: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -141,17 +159,16 @@ class Recorder(TorchFunctionMode):
             return []
         return [(out, step) for result, step in self._stack[-1].results if result is changing[0]]
 
-    def _key(self) -> str:
+    def _key(self) -> tuple[str, str]:
+        """Return where an activation is called in the running forward, or "", and why the call cannot be mollified, or ""."""
         # only of the running module: its forward may also call the same class elsewhere, which is no part of the model
         codes = self._codes[self._stack[-1].path]
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code not in codes:
-            frame = frame.f_back
+        frame, refused = calling_method(lambda code: code in codes)
         if frame is None:
-            return ""
+            return "", ""
         number = self._counts.get(frame, 0)
         self._counts[frame] = number + 1
-        return f"{codes[frame.f_code]}_{number}"
+        return f"{codes[frame.f_code]}_{number}", refused
 
     def _call(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: str, given: Any) -> Call:
         if kwargs.get("inplace") or str(getattr(func, "__name__", "")).endswith("_"):

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mollifier.convert._forward import ForwardSummary, unchanged
+from mollifier.convert._forward import ForwardSummary
 from mollifier.convert._recorded import Recorder
 from mollifier.convert._structure import Width, affine_width, argument_names, first_tensors, unit_dim_of
+from mollifier.convert._unchanged import unchanged
 
 
 @dataclass
@@ -32,7 +33,7 @@ class CallRecord:
 def record_calls(model: nn.Module, example: Any) -> tuple[dict[str, CallRecord], dict[str, ForwardSummary]]:
     """Run the model once on an example, in eval() and without gradients, and note every call.
 
-    The random state, the mode, the buffers and the attributes are restored afterwards.
+    The random state, the mode, the buffers and the attributes are restored afterwards; only lazy modules stay initialised.
     """
     seen: dict[str, CallRecord] = {}
     clock = [0, -1]  # calls so far; unit dimension of the last affine layer
@@ -58,10 +59,11 @@ def record_calls(model: nn.Module, example: Any) -> tuple[dict[str, CallRecord],
 
 
 def _entering(name: str, module: nn.Module, seen: dict[str, CallRecord], clock: list[int]) -> Callable[..., None]:
-    width, names = affine_width(module), argument_names(type(module))
+    names = argument_names(type(module))
 
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         clock[0] += 1
+        width = affine_width(module)  # here, since a lazy module has just been initialised
         if width is not None:
             clock[1] = width.unit_dim
         call = seen.setdefault(name, CallRecord(clock[0], clock[1]))

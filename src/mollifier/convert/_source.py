@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from mollifier.activations import of_function
+from mollifier.convert._structure import is_torchs
 
 
 def functional_calls(kind: type[nn.Module]) -> tuple[str, ...]:
@@ -20,11 +21,9 @@ def functional_calls(kind: type[nn.Module]) -> tuple[str, ...]:
     >>> functional_calls(nn.Linear)
     ()
     """
-    if kind.__module__.split(".")[0] == "torch":
-        return ()
     found: list[str] = []
     for base in kind.__mro__:  # (what it inherits is called as well)
-        if base.__module__.split(".")[0] != "torch":
+        if not is_torchs(base):
             for method in vars(base).values():
                 if isinstance(method, FunctionType):
                     found += _calls(method)

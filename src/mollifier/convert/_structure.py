@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrize import ParametrizationList
 
 from mollifier.activations import of_module
 from mollifier.nn import HardSigmoidGRU, HardSigmoidLSTM
@@ -58,6 +59,29 @@ class Width:
 
     def __str__(self) -> str:
         return f"{self.in_units} → {self.out_units}" if self.in_units is not None else "unknown"
+
+
+def is_torchs(kind: type) -> bool:
+    """Return whether a class is defined in torch.
+
+    >>> is_torchs(nn.Linear), is_torchs(Width)
+    (True, False)
+    """
+    return kind.__module__.split(".")[0] == "torch"
+
+
+def is_users(module: nn.Module) -> bool:
+    """Return whether a user wrote the class of a module, or the class that torch derived its class from, as parametrizations do."""
+    return any(issubclass(base, nn.Module) and not is_torchs(base) for base in type(module).__mro__)
+
+
+def is_leaf(module: nn.Module) -> bool:
+    """Return whether a module has no children except for its parametrizations, which compute weights."""
+    return all(_computes_weights(child) for child in module.children())
+
+
+def _computes_weights(child: nn.Module) -> bool:
+    return isinstance(child, nn.ModuleDict) and any(isinstance(part, ParametrizationList) for part in child.values())
 
 
 def affine_width(module: nn.Module) -> Width | None:
@@ -127,7 +151,7 @@ def last_place(modules: Sequence[nn.Module]) -> int:
 
 def may_call_activations(module: nn.Module) -> bool:
     """Return whether calling this module may compute activations, which torch's own layers do not."""
-    layer = type(module).__module__.split(".")[0] == "torch" and next(module.children(), None) is None
+    layer = not is_users(module) and next(module.children(), None) is None
     return not layer or isinstance(module, RECURRENT) or has_tangent(module)
 
 
@@ -196,21 +220,19 @@ def chain_width(module: nn.Module) -> Width | None:
 
 def has_own_forward(module: nn.Module) -> bool:
     """Return whether a module is of a user's class and has children."""
-    own = type(module).__module__.split(".")[0] != "torch"
-    return own and not isinstance(module, (nn.ModuleList, nn.ModuleDict)) and next(module.children(), None) is not None
+    return is_users(module) and not isinstance(module, (nn.ModuleList, nn.ModuleDict)) and not is_leaf(module)
 
 
 def has_weights_only(module: nn.Module) -> bool:
     """Return whether a module is a layer: it has parameters and no children, and is neither a norm nor an embedding."""
-    leaf = next(module.children(), None) is None and next(module.parameters(), None) is not None
+    leaf = is_leaf(module) and next(module.parameters(), None) is not None
     return leaf and not isinstance(module, (*NORMS, nn.Embedding, nn.EmbeddingBag)) and type(module) not in NO_TANGENT
 
 
 def is_unknown(module: nn.Module) -> bool:
     """Return whether a module is of a user's class without children: perhaps an activation that was not registered."""
-    own = type(module).__module__.split(".")[0] != "torch"
-    empty = next(module.children(), None) is None and next(module.parameters(), None) is None
-    return own and empty and next(module.buffers(), None) is None
+    empty = is_leaf(module) and next(module.parameters(), None) is None
+    return is_users(module) and empty and next(module.buffers(), None) is None
 
 
 def argument_names(kind: type[nn.Module]) -> tuple[str, ...]:
