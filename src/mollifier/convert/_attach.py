@@ -22,6 +22,7 @@ from mollifier.convert._patches import (
     LayerPatch,
     RecurrentPatch,
     join_run,
+    own_run,
     patch,
     state_of,
 )
@@ -176,6 +177,8 @@ def _attach_run(model: nn.Module, block: PlannedBlock, noise: NoisyActivation | 
     home = model.get_submodule(block.path)
     if is_plain_sequential(home):
         patch(home, SequentialPatch)
+    else:
+        own_run(home, run)
 
 
 def _attach_copy(model: nn.Module, block: PlannedBlock, copy: Copy) -> None:

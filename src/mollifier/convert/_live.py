@@ -24,6 +24,7 @@ from mollifier.activations import function_name, function_names, of_function
 from mollifier.convert._classes import KEY, Patch, while_patched
 from mollifier.convert._runs import ends_of
 from mollifier.nn import NoisyActivation
+from mollifier.nn.copy import version
 
 # Functions that may come between a layer and its activation, like the modules of the same names.
 # Looked up in compiled forwards: torch 2.8 can trace that for a dict, but not for a frozenset.
@@ -53,10 +54,11 @@ class Scope(TorchFunctionMode):
         return func(*args, **kwargs) if name is None else self._answer(name, func, args, kwargs)
 
     def _pass(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        out = func(*args, **kwargs)
         given = args[0] if args else kwargs.get("input")
+        before = version(given)
+        out = func(*args, **kwargs)
         for end in ends_of(self.owner):
-            end.run.follow(given, out)  # type: ignore[arg-type]
+            end.run.follow(given, out, before)  # type: ignore[arg-type]
         return out
 
     def _answer(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

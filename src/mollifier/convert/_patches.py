@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mollifier.convert._classes import KEY, Patch, patch_class, while_patched
 from mollifier.convert._containers import ContainerPatch, SequentialPatch
 from mollifier.convert._live import BoundaryPatch, ForwardPatch, warn_once
-from mollifier.convert._runs import RUNS, RunEnd, RunRecord, called, followed
+from mollifier.convert._runs import OWN_RUNS, RUNS, RunEnd, RunRecord, called, followed
 from mollifier.nn import Annealed, Copy, NoisyActivation
 from mollifier.nn._annealed import AddedModule
 from mollifier.nn.copy import around
@@ -71,6 +71,21 @@ class BetweenPatch(Patch):
     @while_patched
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return followed(self, super().forward, args, kwargs)
+
+
+class OwnerPatch(Patch):
+    """A module whose own forward calls the members of runs: what a compiled forward remembers of them must not be left in its graph."""
+
+    @while_patched
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if not torch.compiler.is_compiling():
+            return super().forward(*args, **kwargs)
+        for run in self.__dict__[OWN_RUNS]:
+            run.compile(True)
+        out = super().forward(*args, **kwargs)
+        for run in self.__dict__[OWN_RUNS]:
+            run.compile(False)
+        return out
 
 
 class ActivationPatch(Patch):
@@ -165,6 +180,7 @@ OUTERMOST_FIRST: tuple[type[Patch], ...] = (
     BlockPatch,
     EncoderLayerPatch,
     EncoderPatch,
+    OwnerPatch,
     ForwardPatch,
     RecurrentPatch,
     CellPatch,
@@ -188,3 +204,11 @@ def join_run(module: nn.Module, run: RunRecord, mixin: type[Patch]) -> None:
     """Make a module part of a run."""
     module.__dict__.setdefault(RUNS, []).append(run)
     patch(module, mixin)
+
+
+def own_run(module: nn.Module, run: RunRecord) -> None:
+    """Make a module the owner of a run, whose own forward calls the members."""
+    runs: list[RunRecord] = module.__dict__.setdefault(OWN_RUNS, [])
+    if run not in runs:
+        runs.append(run)
+    patch(module, OwnerPatch)
