@@ -15,6 +15,7 @@ from mollifier.convert._forward import Call, ForwardSummary
 from mollifier.convert._live import PASSING, intercepted_methods
 from mollifier.convert._outputs import JOINING, is_arithmetic
 from mollifier.convert._structure import BETWEEN, affine_width, has_tangent
+from mollifier.nn.copy import version
 
 _IN_PLACE = "it works in place, in a forward that cannot be traced; make it out of place"
 _NO_TANGENT = "with these options it has no tangent at 0"
@@ -22,15 +23,20 @@ _NO_TANGENT = "with these options it has no tangent at 0"
 
 @dataclass
 class _Trail:
+    """What a tensor of this version is the output of. It is kept alive, so that its id stays unique."""
+
+    out: Tensor
+    version: int | None
     layer: str
     between: tuple[str, ...] = ()
 
 
 @dataclass
 class _Running:
-    """A running forward: what it has done so far, and the results of its activations and children."""
+    """A running forward: what its input is the output of, what it has done so far, and the results of its activations and children."""
 
     path: str
+    trail: _Trail | None = None
     found: ForwardSummary = field(default_factory=ForwardSummary)
     results: list[tuple[Tensor, Call | str]] = field(default_factory=list)
 
@@ -54,11 +60,12 @@ class Recorder(TorchFunctionMode):
         self._constant = {id(each) for each in (*model.parameters(), *model.buffers())}
         self._stack: list[_Running] = []
         self._counts: dict[FrameType, int] = {}
-        self._trails: dict[int, tuple[Tensor, _Trail]] = {}  # the tensor is kept alive, so that its id stays unique
+        self._trails: dict[int, _Trail] = {}
 
-    def enter(self, module: nn.Module) -> None:
+    def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Record that a module's forward begins."""
-        self._stack.append(_Running(self._names[module]))
+        given = next((arg for arg in args if isinstance(arg, Tensor)), None)
+        self._stack.append(_Running(self._names[module], self._trail(given)))
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         """It ends."""
@@ -69,20 +76,18 @@ class Recorder(TorchFunctionMode):
         self._finish(running, returned)
         if not self._stack or not isinstance(out, Tensor):
             return
-        path, given = running.path, next((arg for arg in args if isinstance(arg, Tensor)), None)
-        above = self._stack[-1]
-        trail = self._trails.get(id(given))
+        path, trail, above = running.path, running.trail, self._stack[-1]
         if has_tangent(module):
-            call = Call(module=_below(above.path, path), **self._before(above.path, given))
+            call = Call(module=_below(above.path, path), **_before(above.path, trail))
             above.found.steps.append(call)
             above.results.append((out, call))
         else:
             above.found.steps.append(_below(above.path, path))
             above.results.append((out, _below(above.path, path)))
         if affine_width(module) is not None:
-            self._trails[id(out)] = (out, _Trail(path))
+            self._trails[id(out)] = _Trail(out, version(out), path)
         elif isinstance(module, BETWEEN) and trail is not None:
-            self._trails[id(out)] = (out, _Trail(trail[1].layer, (*trail[1].between, path)))
+            self._trails[id(out)] = _Trail(out, version(out), trail.layer, (*trail.between, path))
 
     def _finish(self, running: _Running, returned: set[int]) -> None:
         found = running.found
@@ -98,29 +103,25 @@ class Recorder(TorchFunctionMode):
                 found.steps[place] = replace(call, returned=True)
         self.found.setdefault(running.path, found)
 
-    def _before(self, path: str, given: Any) -> dict[str, Any]:
+    def _trail(self, given: Any) -> _Trail | None:
+        """Return what a tensor is the output of, unless it was changed in place since."""
         trail = self._trails.get(id(given))
-        if trail is None or not trail[1].layer.startswith(f"{path}." if path else ""):
-            return {}
-        return {
-            "layer": _below(path, trail[1].layer),
-            "between": tuple(_below(path, each) for each in trail[1].between),
-        }
+        return trail if trail is not None and trail.version == version(given) else None
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         given = args[0] if args else kwargs.get("input")
-        name = function_name(func)
+        name, trail = function_name(func), self._trail(given)
         out = func(*args, **kwargs)
-        if func in PASSING and id(given) in self._trails:
-            self._trails[id(out)] = (out, self._trails[id(given)][1])
+        if func in PASSING and trail is not None:
+            self._trails[id(out)] = replace(trail, out=out, version=version(out))
         if self._stack and isinstance(out, Tensor):
             self._stack[-1].results += self._same_output(func, out, args, kwargs)
         speaks = self._stack and self._stack[-1].path in self._codes
         if name is not None and speaks and (key := self._key()):
-            call = self._call(name, func, args, kwargs, key, given)
+            call = self._call(name, func, args, kwargs, key, trail)
             self._stack[-1].found.steps.append(call)
             self._stack[-1].results.append((out, call))
         return out
@@ -153,7 +154,9 @@ class Recorder(TorchFunctionMode):
         self._counts[frame] = number + 1
         return f"{codes[frame.f_code]}_{number}"
 
-    def _call(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: str, given: Any) -> Call:
+    def _call(
+        self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: str, trail: _Trail | None
+    ) -> Call:
         if kwargs.get("inplace") or str(getattr(func, "__name__", "")).endswith("_"):
             return Call(module=name, key=key, refused=_IN_PLACE)
         try:
@@ -161,7 +164,13 @@ class Recorder(TorchFunctionMode):
             function = of_function(func, args[1:], options)
         except ValueError:
             return Call(module=name, key=key, refused=_NO_TANGENT)
-        return Call(function=function, key=key, **self._before(self._stack[-1].path, given))
+        return Call(function=function, key=key, **_before(self._stack[-1].path, trail))
+
+
+def _before(path: str, trail: _Trail | None) -> dict[str, Any]:
+    if trail is None or not trail.layer.startswith(f"{path}." if path else ""):
+        return {}
+    return {"layer": _below(path, trail.layer), "between": tuple(_below(path, each) for each in trail.between)}
 
 
 def _below(path: str, name: str) -> str:

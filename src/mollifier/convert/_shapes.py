@@ -43,7 +43,7 @@ def record_calls(model: nn.Module, example: Any) -> tuple[dict[str, CallRecord],
             for name, module in model.named_modules():
                 handles.append(module.register_forward_pre_hook(_entering(name, module, seen, clock), with_kwargs=True))
                 handles.append(module.register_forward_hook(_leaving(name, seen)))
-                handles.append(module.register_forward_pre_hook(lambda module, args: recorder.enter(module)))
+                handles.append(module.register_forward_pre_hook(recorder.enter))
                 handles.append(module.register_forward_hook(recorder.leave))
             with torch.no_grad(), recorder:
                 model.eval()
