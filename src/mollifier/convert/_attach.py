@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any
 
 from torch import Tensor, nn
@@ -146,12 +147,24 @@ def attach(model: nn.Module, made: list[Parts], planner: Planner) -> None:
         if isinstance(model.get_submodule(owner), ForwardPatch):
             patch(model.get_submodule(child), BoundaryPatch)
     for module in list(model.modules()):
+        if isinstance(module, ForwardPatch):
+            _rebind(module)
         if (
             isinstance(module, nn.TransformerEncoder)
             and "use_nested_tensor" in module.__dict__
             and is_mollified(module)
         ):
             patch(module, EncoderPatch)
+
+
+def _rebind(module: nn.Module) -> None:
+    """Let attributes that hold a method of the module hold the intercepted one: ``self.act = self.swish``."""
+    for name, value in list(vars(module).items()):
+        if isinstance(value, MethodType) and value.__self__ is module:
+            method = getattr(type(module), value.__name__, None)
+            if getattr(method, "__wrapped__", None) is value.__func__:
+                state_of(module).functions[name] = value
+                module.__dict__[name] = MethodType(method, module)
 
 
 def _attach_recurrent(model: nn.Module, path: str, added: RecurrentMollifier) -> None:

@@ -30,7 +30,7 @@ class MollifierState(AddedModule):
         copy: The copy around a block.
         ends: The ends of the runs that end in this activation module, or in an activation that this module's own methods call.
         loose: The noise of the other activations that its methods call, and of function-valued attributes.
-        functions: The plain values of these attributes.
+        functions: The plain values of these attributes, and of attributes that hold one of the module's own methods.
         alone: Whether an activation module is noisy even if its input does not come from its layer. It is not if it is the output there.
         calls: The activations that its methods are known to call: the name, and the number of the run that ends there, or -1.
     """
