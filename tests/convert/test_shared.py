@@ -12,6 +12,7 @@ from torch._dynamo.testing import CompileCounter
 from torch.utils.checkpoint import checkpoint
 
 import mollifier
+from mollifier.convert import _reasons as reasons
 from mollifier.convert._runs import HELD, RUNS
 from tests.convert.test_live import Net, Twice, X, rows
 
@@ -242,3 +243,82 @@ def test_a_module_between_layer_and_activation_may_work_in_place(drop):
     model = mollifier.mollify(model).eval()
     assert torch.equal(model(X, X), torch.zeros(6, 1))
     torch.testing.assert_close(model(X, -X), model(X) - model(-X))
+
+
+class Helped(nn.Module):
+    """Calls all its activations in one helper method."""
+
+    def __init__(self, width: int = 3, how: str = "") -> None:
+        super().__init__()
+        self.one, self.two, self.head = nn.Linear(3, 3), nn.Linear(3, width), nn.Linear(width, 1)
+        self.how = how
+
+    def block(self, layer: nn.Module, x: Tensor, other: bool = False) -> Tensor:
+        h = layer(x)
+        h = h + 1 if "sum" in self.how and layer is self.two else h
+        return torch.sigmoid(h) if other else F.silu(h)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.block(self.one, x)
+        x = self.block(self.two, x, "other" in self.how)
+        return x if "output" in self.how else self.head(x)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("example", [None, X], ids=["traced", "example"])
+def test_a_helper_method_for_several_layers_has_a_level_for_each(example):
+    model = mollifier.mollify(Helped(4), example=example).eval()
+    assert [row[0] for row in rows(model)] == ["forward(one, silu)", "forward(two, silu)"]
+    torch.testing.assert_close(model(X), model.head(F.pad(X, (0, 1))))
+    mollifier.set_level(model, [0.0, 1.0])
+    torch.testing.assert_close(model(X), model.head(F.pad(F.silu(model.one(X)), (0, 1))))
+    mollifier.set_level(model, [1.0, 0.0])
+    torch.testing.assert_close(model(X), model.head(F.silu(model.two(X))))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("width", [3, 4])
+def test_the_calls_of_a_helper_method_share_one_noise(width):
+    model = mollifier.mollify(Helped(width), blocks=None, c=1e9).eval()
+    (row,) = rows(model)
+    assert row[3] == ("silu (3 a)" if width == 3 else "silu (1 a)")
+    torch.testing.assert_close(model(X), model.head(model.two(model.one(X) / 2) / 2))
+    assert len(mollifier.levels(model)) == len(mollifier.plan(Helped(width), blocks=None).blocks) == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_call_that_ends_a_run_only_sometimes_is_plain_where_it_does_not():
+    model = mollifier.mollify(Helped(how="sum")).eval()
+    assert [row[0] for row in rows(model)] == ["forward(one, silu)"]
+    assert reasons.ENDS_A_RUN in [left.why for left in mollifier.report(model).skipped]
+    torch.testing.assert_close(model(X), model.head(F.silu(model.two(X) + 1)))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_call_in_a_helper_method_that_is_left_alone_is_left_alone_whoever_calls_it():
+    for how, options in (("output", {}), ("", {"exclude": "forward(two, silu)"})):
+        with pytest.raises(ValueError, match="found nothing to mollify"):
+            mollifier.mollify(Helped(how=how), blocks=None, **options)
+    model = mollifier.mollify(Helped(how="other"), blocks=None, c=1e9).eval()
+    assert [row[0] for row in rows(model)] == ["forward(one, silu)"]
+    assert reasons.ANOTHER_THERE in [left.why for left in mollifier.report(model).skipped]
+    torch.testing.assert_close(model(X), model.head(torch.sigmoid(model.two(model.one(X) / 2))))
+
+
+def test_an_activation_after_a_layer_that_is_the_output_once_is_plain():
+    class Refined(nn.Module):
+        def __init__(self, how: str) -> None:
+            super().__init__()
+            self.fc, self.other, self.how = nn.Linear(3, 3), nn.Linear(3, 3), how
+            if how == "module":
+                self.act = nn.ReLU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            act = self.act if self.how == "module" else torch.relu
+            return act(self.fc(torch.sigmoid(self.other(act(self.fc(x))))))
+
+    for how in ("module", "function"):
+        model = mollifier.mollify(Refined(how)).eval()
+        assert [row[0] for row in rows(model)] == ["forward(other, sigmoid)"]
+        assert (model(X) >= 0).all()
+        assert reasons.OUTPUT in [left.why for left in mollifier.report(model).skipped]

@@ -139,7 +139,8 @@ def attach(model: nn.Module, made: list[Parts], planner: Planner) -> None:
                 _attach_noise(model, planned, noise)
     for path, calls in planner.heard.items():
         if isinstance(module := model.get_submodule(path), ForwardPatch):
-            state_of(module).calls = {key: (name, -1) for key, name in calls.items()} | state_of(module).calls
+            for key, name in calls:
+                state_of(module).add_call(key, name)
     for place in planner.plain:
         if isinstance(module := model.get_submodule(place), ActivationPatch):
             state_of(module).alone = False
@@ -161,7 +162,7 @@ def _rebind(module: nn.Module) -> None:
     """Let attributes that hold a method of the module hold the intercepted one: ``self.act = self.swish``."""
     for name, value in list(vars(module).items()):
         if isinstance(value, MethodType) and value.__self__ is module:
-            method = getattr(type(module), value.__name__, None)
+            method = getattr(type(module), getattr(value, "__name__", ""), None)
             if getattr(method, "__wrapped__", None) is value.__func__:
                 state_of(module).functions[name] = value
                 module.__dict__[name] = MethodType(method, module)
@@ -185,7 +186,8 @@ def _attach_run(model: nn.Module, block: PlannedBlock, noise: NoisyActivation | 
     module = model.get_submodule(block.end)
     state = state_of(module)
     number = state.add_end(RunEnd(noise, copy, block.function, run))
-    state.calls.update(dict.fromkeys(filter(None, block.keys), (block.function, number)))
+    for key in filter(None, block.keys):
+        state.add_call(key, block.function, number)
     patch(module, ForwardPatch if block.end == block.path else ActivationPatch)
     home = model.get_submodule(block.path)
     if is_plain_sequential(home):

@@ -85,10 +85,13 @@ class Scope(TorchFunctionMode):
 
     def _doubt(self, name: str, key: str, state: nn.Module) -> None:
         """Warn once if an activation unexpectedly stays plain, because the forward does something other than what `mollify` saw."""
-        known, number = cast("dict[str, tuple[str, int]]", state.calls).get(key, ("", -1))
-        if known == name and (number < 0 or not ends_of(self.owner)[number].copies):
+        known, ends = (
+            cast("dict[str, dict[str, list[int]]]", state.calls).get(key, {}).get(name, []),
+            ends_of(self.owner),
+        )
+        if any(number < 0 or not ends[number].copies for number in known):  # it may be one of these
             return
-        what = "its layer was not called just before it" if known == name else "mollify saw no such call there"
+        what = "its layer was not called just before it" if known else "mollify saw no such call there"
         warn_once(
             state,
             f"{type(self.owner).__name__}.{self.method} calls {name}, but {what}: it stays plain. Give mollify an example= input "

@@ -32,7 +32,8 @@ class MollifierState(AddedModule):
         loose: The noise of the other activations that its methods call, and of function-valued attributes.
         functions: The plain values of these attributes, and of attributes that hold one of the module's own methods.
         alone: Whether an activation module is noisy even if its input does not come from its layer. It is not if it is the output there.
-        calls: The activations that its methods are known to call: the name, and the number of the run that ends there, or -1.
+        calls: The activations that its methods are known to call, by key and name: the numbers of the runs that end there, and -1 if
+            there is a call that ends none.
     """
 
     def __init__(self) -> None:
@@ -43,13 +44,17 @@ class MollifierState(AddedModule):
         self.loose: nn.ModuleDict | None = None
         self.functions: dict[str, Callable[..., Any]] = {}
         self.alone = True
-        self.calls: dict[str, tuple[str, int]] = {}
+        self.calls: dict[str, dict[str, list[int]]] = {}
 
     def add_end(self, end: RunEnd) -> int:
         """Let a run end here, and return its number."""
         self.ends = self.ends or nn.ModuleList().train(self.training)
         self.ends.append(end.train(self.training))
         return len(self.ends) - 1
+
+    def add_call(self, key: str, name: str, end: int = -1) -> None:
+        """Add a call that is known: the number of the run that it ends, or -1."""
+        self.calls.setdefault(key, {}).setdefault(name, []).append(end)
 
     def add_loose(self, name: str, noise: NoisyActivation) -> None:
         """Add noise for a function call in a forward, under this name."""
