@@ -141,6 +141,10 @@ def attach(model: nn.Module, made: list[Parts], planner: Planner) -> None:
         if isinstance(module := model.get_submodule(path), ForwardPatch):
             for key, name in calls:
                 state_of(module).add_call(key, name)
+            state_of(module).places, state_of(module).in_eval = (
+                planner.forwards[path].places,
+                planner.forwards[path].in_eval,
+            )
     for place in planner.plain:
         if isinstance(module := model.get_submodule(place), ActivationPatch):
             state_of(module).alone = False
@@ -163,7 +167,7 @@ def _rebind(module: nn.Module) -> None:
     for name, value in list(vars(module).items()):
         if isinstance(value, MethodType) and value.__self__ is module:
             method = getattr(type(module), getattr(value, "__name__", ""), None)
-            if getattr(method, "__wrapped__", None) is value.__func__:
+            if method is not None and getattr(method, "__wrapped__", None) is value.__func__:
                 state_of(module).functions[name] = value
                 module.__dict__[name] = MethodType(method, module)
 

@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import CodeType, FrameType
 from typing import Any
 
@@ -19,7 +19,8 @@ import torch
 from torch import fx, nn
 from torch.nn.parameter import is_lazy
 
-from mollifier.activations import Activation, function_name, is_visible, of_function, of_module, python_functions
+from mollifier.activations import function_name, is_visible, of_function, of_module, python_functions
+from mollifier.convert._calls import Call, ForwardSummary, Place, find_place, merged
 from mollifier.convert._live import PASSING, intercepted_methods
 from mollifier.convert._outputs import returned_nodes
 from mollifier.convert._structure import BETWEEN, affine_width
@@ -30,49 +31,6 @@ _FACTORIES = (
     *(torch.empty, torch.full, torch.ones, torch.zeros, torch.rand, torch.randn, torch.randint, torch.randperm),
     *(torch.arange, torch.eye, torch.linspace),
 )
-
-
-@dataclass(frozen=True)
-class Call:
-    """An activation that a forward computes.
-
-    Attributes:
-        function: The activation, if it is called as a function or method; None for a module.
-        module: The path of the activation module, if it is one.
-        layer: The path of the affine layer whose output it takes, if only ``between`` is in between.
-        between: The paths of the norms and dropouts in between.
-        key: Where the call is: the method and the number of the call, as `Scope` counts them.
-        returned: Whether the forward returns its result.
-        refused: The reason why it cannot be mollified, if there is one.
-    """
-
-    function: Activation | None = None
-    module: str = ""
-    layer: str = ""
-    between: tuple[str, ...] = ()
-    key: str = ""
-    returned: bool = False
-    refused: str = ""
-
-    @property
-    def label(self) -> str:
-        """Return the names of the layer and the activation, for the report."""
-        return ", ".join(filter(None, (self.layer, str(self.function or self.module))))
-
-
-@dataclass
-class ForwardSummary:
-    """What a forward does.
-
-    Attributes:
-        steps: Its activations, and the paths of the other children that it calls, in forward order.
-        returned: The paths of the children whose result it returns.
-        followed: For a child that is called, what takes its output.
-    """
-
-    steps: list[Call | str] = field(default_factory=list)
-    returned: set[str] = field(default_factory=set)
-    followed: dict[str, str] = field(default_factory=dict)
 
 
 def trace_forward(module: nn.Module) -> ForwardSummary:
@@ -88,14 +46,7 @@ def trace_forward(module: nn.Module) -> ForwardSummary:
             two = _look(module, not module.training)
         except Exception:  # a forward that can be traced in only one mode is known only in that mode
             return one
-    known = {_identity(step) for step in one.steps}
-    one.steps += [step for step in two.steps if _identity(step) not in known]
-    one.returned |= two.returned
-    return one
-
-
-def _identity(step: Call | str) -> Any:
-    return step if isinstance(step, str) else (step.module, str(step.function), step.layer, step.key)
+    return merged(one, two) if module.training else merged(two, one)
 
 
 def _look(module: nn.Module, training: bool) -> ForwardSummary:
@@ -109,6 +60,8 @@ def _look(module: nn.Module, training: bool) -> ForwardSummary:
         call = _call(node, module, tracer)
         if call is not None:
             found.steps.append(replace(call, returned=node in returned))
+            if call.place:
+                found.places.setdefault(call.key, []).append(call.place)
         elif node.op == "call_module":
             found.steps.append(str(node.target))
             if node in returned:
@@ -126,9 +79,9 @@ class _OwnForward(fx.Tracer):
         super().__init__(autowrap_functions=(*python_functions(), *_FACTORIES))
         self._autowrap_search.append(torch)  # where they are looked up; its other functions are left alone
         methods = {name: getattr(kind, name) for name in intercepted_methods(kind)}
-        self.names = {_place(method.__code__): name for name, method in methods.items()}
+        self.names = {_definition(method.__code__): name for name, method in methods.items()}
         self.counts: dict[FrameType, int] = {}
-        self.places: dict[fx.Node, str] = {}
+        self.places: dict[fx.Node, tuple[str, Place]] = {}
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return True
@@ -136,17 +89,15 @@ class _OwnForward(fx.Tracer):
     def create_node(self, kind: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         node = super().create_node(kind, target, *args, **kwargs)
         if _activation_name(node) is not None:
-            frame: FrameType | None = sys._getframe()
-            while frame is not None and _place(frame.f_code) not in self.names:
-                frame = frame.f_back
+            frame, place = find_place(sys._getframe(), lambda code: _definition(code) in self.names)
             if frame is not None:
                 number = self.counts.get(frame, 0)
                 self.counts[frame] = number + 1
-                self.places[node] = f"{self.names[_place(frame.f_code)]}_{number}"
+                self.places[node] = f"{self.names[_definition(frame.f_code)]}_{number}", place
         return node
 
 
-def _place(code: CodeType) -> tuple[str, int, str]:
+def _definition(code: CodeType) -> tuple[str, int, str]:
     """Return where a function is defined. torch.fx runs a copy of a forward that has ``*args``, ``**kwargs`` or keyword-only arguments, with a code of its own."""
     return code.co_filename, code.co_firstlineno, code.co_name
 
@@ -209,24 +160,26 @@ def _call(node: fx.Node, module: nn.Module, tracer: _OwnForward) -> Call | None:
         return None if name is None else Call(key="unseen", module=name, refused=_UNSEEN)
     if name is None:
         return None
-    key, given = tracer.places.get(node, ""), node.args[0] if node.args else node.kwargs.get("input")
+    key, place = tracer.places.get(node, ("", ()))
+    given = node.args[0] if node.args else node.kwargs.get("input")
     further = (*node.args[1:], *(value for word, value in node.kwargs.items() if word != "input"))
     options = {word: value for word, value in node.kwargs.items() if word != "input"}
     if not isinstance(given, fx.Node) or not key:
-        return Call(key=key, module=name, refused="it is called on something that is not known before forward runs")
-    if any(isinstance(arg, fx.Node) for arg in further):
         return Call(
-            key=key, module=name, refused="its options are computed in forward: it is not a function of one unit"
+            key=key, place=place, module=name, refused="it is called on something that is not known before forward runs"
         )
+    if any(isinstance(arg, fx.Node) for arg in further):
+        why = "its options are computed in forward: it is not a function of one unit"
+        return Call(key=key, place=place, module=name, refused=why)
     try:
         target = getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target
         function = of_function(target, tuple(node.args[1:]), options)
     except ValueError:
-        return Call(key=key, module=name, refused="with these options it has no tangent at 0")
+        return Call(key=key, place=place, module=name, refused="with these options it has no tangent at 0")
     if _changes_what_others_read(node, given):
         why = "it changes its input in place, and the input is read again: make it out of place"
-        return Call(key=key, module=name, refused=why)
-    return Call(function=function, key=key, **_before(node, module))
+        return Call(key=key, place=place, module=name, refused=why)
+    return Call(function=function, key=key, place=place, **_before(node, module))
 
 
 def _changes_what_others_read(node: fx.Node, given: fx.Node) -> bool:

@@ -6,6 +6,7 @@ The user's Python code runs as written at every level, with its attributes, cont
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from mollifier.activations import function_name, function_names, of_function
+from mollifier.convert._calls import find_place
 from mollifier.convert._classes import KEY, Patch, while_patched
 from mollifier.convert._runs import ends_of
 from mollifier.nn import NoisyActivation
@@ -73,22 +75,32 @@ class Scope(TorchFunctionMode):
                 if end.noise is not None:
                     _keep_options(end.noise, func, args, kwargs)
                 return end(below, x, plain)
-        key, state = f"{self.method}_{number}", self.owner._modules[KEY]
-        loose = state._modules.get("loose")  # type: ignore[union-attr]
-        noise: NoisyActivation | None = loose._modules.get(key) if loose is not None else None  # type: ignore[assignment]
-        if noise is None or noise.activation.name != name:
+        key, state = f"{self.method}_{number}", cast(Any, self.owner._modules[KEY])
+        if state.in_eval is not None and not self.owner.training:
+            key = state.in_eval.get(key, "")
+        loose = state._modules.get("loose")
+        noise: NoisyActivation | None = loose._modules.get(key) if loose is not None else None
+        if noise is None or noise.activation.name != name or self._elsewhere(key, state):
             if not torch.compiler.is_compiling():
-                self._doubt(name, key, state)  # type: ignore[arg-type]
+                self._doubt(name, key, state)
             return plain(x)
         _keep_options(noise, func, args, kwargs)
         return noise(x) if noise.active else noise.pass_through(plain(x))
 
-    def _doubt(self, name: str, key: str, state: nn.Module) -> None:
+    def _elsewhere(self, key: str, state: Any) -> bool:
+        """Return whether the call is certainly not at a place where mollify saw it; in a compiled forward, only its number is known."""
+        if torch.compiler.is_compiling() or key not in state.places or state.python != sys.version:
+            return False
+        code = getattr(type(self.owner)._plain_class, self.method).__code__  # type: ignore[attr-defined]
+        frame, place = find_place(sys._getframe(1), lambda each: each is code)
+        return frame is not None and place not in state.places[key]
+
+    def _doubt(self, name: str, key: str, state: Any) -> None:
         """Warn once if an activation unexpectedly stays plain, because the forward does something other than what `mollify` saw."""
-        known, ends = (
-            cast("dict[str, dict[str, list[int]]]", state.calls).get(key, {}).get(name, []),
-            ends_of(self.owner),
-        )
+        if state.__dict__.get("doubted"):
+            return
+        known: list[int] = [] if self._elsewhere(key, state) else state.calls.get(key, {}).get(name, [])
+        ends = ends_of(self.owner)
         if any(number < 0 or not ends[number].copies for number in known):  # it may be one of these
             return
         what = "its layer was not called just before it" if known else "mollify saw no such call there"

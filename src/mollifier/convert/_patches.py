@@ -6,6 +6,7 @@ is added lives in one child module, a `MollifierState`, under the name ``_mollif
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -34,6 +35,8 @@ class MollifierState(AddedModule):
         alone: Whether an activation module is noisy even if its input does not come from its layer. It is not if it is the output there.
         calls: The activations that its methods are known to call, by key and name: the numbers of the runs that end there, and -1 if
             there is a call that ends none.
+        places: Where in the code the calls of each key are, and for which Python (``python``) that holds.
+        in_eval: The keys of its calls in eval mode, and by which keys they are known; None if they are the same in both modes.
     """
 
     def __init__(self) -> None:
@@ -45,6 +48,9 @@ class MollifierState(AddedModule):
         self.functions: dict[str, Callable[..., Any]] = {}
         self.alone = True
         self.calls: dict[str, dict[str, list[int]]] = {}
+        self.places: dict[str, list[tuple[int, ...]]] = {}
+        self.python = sys.version
+        self.in_eval: dict[str, str] | None = None
 
     def add_end(self, end: RunEnd) -> int:
         """Let a run end here, and return its number."""

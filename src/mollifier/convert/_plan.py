@@ -9,7 +9,8 @@ from torch import nn
 from mollifier.activations import activation, of_module
 from mollifier.convert import _reasons as reasons, _structure as structure
 from mollifier.convert._blocks import Noisy, PlannedBlock, join
-from mollifier.convert._forward import Call, ForwardSummary, trace_forward
+from mollifier.convert._calls import Call, ForwardSummary
+from mollifier.convert._forward import trace_forward
 from mollifier.convert._named import Exclude
 from mollifier.convert._report import Skipped
 from mollifier.convert._shapes import CallRecord, recorded_width
@@ -34,6 +35,7 @@ class Planner:
         blocks: The blocks that were found.
         skipped: What was left alone, and the reasons.
         heard: By module, the functional activations of its methods that end no run, mollified or not: key and name.
+        forwards: The forwards that are known, by module name.
         plain: Activation modules that are left alone in at least one of their places.
         inside: Modules whose forward is known, with children that it calls and that may compute activations of their own.
     """
@@ -48,6 +50,7 @@ class Planner:
     blocks: list[PlannedBlock] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     heard: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    forwards: dict[str, ForwardSummary] = field(default_factory=dict)
     plain: list[str] = field(default_factory=list)
     inside: list[tuple[str, str]] = field(default_factory=list)
 
@@ -259,6 +262,7 @@ class _Forward:
         runs = {id(call) for call in calls if self._is_run(call)}
         self.done |= {member for call in calls if id(call) in runs for member in (call.layer, *call.between)}
         known: dict[tuple[str, str], PlannedBlock] = {}
+        self.planner.forwards[self.path] = self.found
         self.planner.heard[self.path] = [
             (call.key, _called_name(call)) for call in calls if call.key and id(call) not in runs
         ]

@@ -18,7 +18,7 @@ UNKNOWN = "it is not in the table: if it is an activation, add it with mollifier
 BY_HAND = "it was built mollified by hand, and keeps its own level"
 OWN_RECURRENT = "it is a recurrent module with its own forward; name its block with blocks=[…]"
 NO_LAYERS = "it is called in a module without layers: if that module is an activation, add it with mollifier.register"
-ENDS_A_RUN = "its method is called several times, and the same call ends the block of a layer another time: give it a method of its own"
+ENDS_A_RUN = "the same call ends the block of a layer at other times, in train(), in eval() or when its method is called again: write two calls"
 ANOTHER_THERE = (
     "its method is called several times, and calls another activation there another time: give it a method of its own"
 )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from mollifier.activations import function_name, of_function
-from mollifier.convert._forward import Call, ForwardSummary
+from mollifier.convert._calls import Call, ForwardSummary, Place, find_place
 from mollifier.convert._live import PASSING, intercepted_methods
 from mollifier.convert._outputs import JOINING, is_arithmetic
 from mollifier.convert._structure import BETWEEN, affine_width, has_tangent
@@ -120,9 +120,11 @@ class Recorder(TorchFunctionMode):
         if self._stack and isinstance(out, Tensor):
             self._stack[-1].results += self._same_output(func, out, args, kwargs)
         speaks = self._stack and self._stack[-1].path in self._codes
-        if name is not None and speaks and (key := self._key()):
-            call = self._call(name, func, args, kwargs, key, trail)
+        if name is not None and speaks and (where := self._where())[0]:
+            call = self._call(name, func, args, kwargs, trail)
+            call = replace(call, key=where[0], place=where[1])
             self._stack[-1].found.steps.append(call)
+            self._stack[-1].found.places.setdefault(call.key, []).append(call.place)
             self._stack[-1].results.append((out, call))
         return out
 
@@ -142,29 +144,26 @@ class Recorder(TorchFunctionMode):
             return []
         return [(out, step) for result, step in self._stack[-1].results if result is changing[0]]
 
-    def _key(self) -> str:
+    def _where(self) -> tuple[str, Place]:
+        """Return the key and the place of the call, or an empty key."""
         # only of the running module: its forward may also call the same class elsewhere, which is no part of the model
         codes = self._codes[self._stack[-1].path]
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code not in codes:
-            frame = frame.f_back
+        frame, place = find_place(sys._getframe(1), lambda code: code in codes)
         if frame is None:
-            return ""
+            return "", ()
         number = self._counts.get(frame, 0)
         self._counts[frame] = number + 1
-        return f"{codes[frame.f_code]}_{number}"
+        return f"{codes[frame.f_code]}_{number}", place
 
-    def _call(
-        self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: str, trail: _Trail | None
-    ) -> Call:
+    def _call(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], trail: _Trail | None) -> Call:
         if kwargs.get("inplace") or str(getattr(func, "__name__", "")).endswith("_"):
-            return Call(module=name, key=key, refused=_IN_PLACE)
+            return Call(module=name, refused=_IN_PLACE)
         try:
             options = {word: value for word, value in kwargs.items() if word != "input"}
             function = of_function(func, args[1:], options)
         except ValueError:
-            return Call(module=name, key=key, refused=_NO_TANGENT)
-        return Call(function=function, key=key, **_before(self._stack[-1].path, trail))
+            return Call(module=name, refused=_NO_TANGENT)
+        return Call(function=function, **_before(self._stack[-1].path, trail))
 
 
 def _before(path: str, trail: _Trail | None) -> dict[str, Any]:

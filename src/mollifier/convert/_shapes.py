@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mollifier.convert._forward import ForwardSummary, unchanged
+from mollifier.convert._calls import ForwardSummary
+from mollifier.convert._forward import unchanged
 from mollifier.convert._recorded import Recorder
 from mollifier.convert._structure import Width, affine_width, unit_dim_of
 
