@@ -322,3 +322,20 @@ def test_an_activation_after_a_layer_that_is_the_output_once_is_plain():
         assert [row[0] for row in rows(model)] == ["forward(other, sigmoid)"]
         assert (model(X) >= 0).all()
         assert reasons.OUTPUT in [left.why for left in mollifier.report(model).skipped]
+
+
+def test_a_module_without_a_layer_that_is_the_output_once_is_plain():
+    class Summed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two, self.act = nn.Linear(3, 3), nn.Linear(3, 3), nn.Sigmoid()
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.act(self.one(self.act(x)) + x)
+            return self.act(self.two(torch.tanh(self.one(h))))
+
+    model = mollifier.mollify(Summed()).eval()
+    assert [row[0] for row in rows(model)] == ["forward(one, tanh)"]
+    out = model(9 * X)
+    assert ((out > 0) & (out < 1)).all()
+    assert torch.equal(model.act(X), torch.sigmoid(X))

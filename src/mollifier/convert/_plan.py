@@ -238,6 +238,9 @@ class Planner:
             self.walk(child, join(path, name), block, output=name in last)
 
 
+_NO_LAYER = "no layer"  # where a module is called that ends no run
+
+
 @dataclass
 class _Forward:
     """Plan one module whose own forward is known."""
@@ -254,11 +257,11 @@ class _Forward:
 
     def plan(self) -> None:
         calls = [step for step in self.found.steps if isinstance(step, Call)]
-        for (
-            call
-        ) in calls:  # calls of one key cannot be told apart, and neither can calls of one activation after one layer
+        # Calls of one key cannot be told apart, nor can calls of one activation after one layer, or of a module after none.
+        for call in calls:
             if why := self._left_alone(call) or call.refused:
-                self.left |= {(_called_name(call), where): why for where in (call.layer, call.key) if where}
+                places = (call.layer, call.key) if _is_function(call) else (call.layer, _NO_LAYER)
+                self.left |= {(_called_name(call), where): why for where in places if where}
         runs = {id(call) for call in calls if self._is_run(call)}
         self.done |= {member for call in calls if id(call) in runs for member in (call.layer, *call.between)}
         known: dict[tuple[str, str], PlannedBlock] = {}
@@ -330,7 +333,7 @@ class _Forward:
         """Plan an activation module that ends no run. It has one noise, however often it is called."""
         path = join(self.path, call.module)
         child = self.module.get_submodule(call.module)
-        left = self._left(call)
+        left = self._left(call) or self.left.get((call.module, _NO_LAYER), "")
         if left:
             self.planner.plain.append(path)
             self.planner._skip(path, child, left)
