@@ -223,3 +223,37 @@ def test_a_plain_checkpoint_loads_and_the_other_way_round():
     model.load_state_dict(plain.state_dict())
     assert all(torch.equal(model.state_dict()[key], value) for key, value in plain.state_dict().items())
     plain.load_state_dict(mollifier.plain_state_dict(model))
+
+
+class Chosen(nn.Module):
+    """Keeps one of its own methods as an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.head, self.act, self.scale = nn.Linear(3, 3), nn.Linear(3, 1), self.swish, self.half
+
+    def swish(self, x: Tensor) -> Tensor:
+        return F.silu(x)
+
+    def half(self, x: Tensor) -> Tensor:
+        return x / 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.act(self.scale(self.fc(x))))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("example", [None, X], ids=["traced", "example"])
+@pytest.mark.parametrize("again", [lambda model: model, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_method_that_is_kept_as_an_attribute_is_intercepted(again, example):
+    plain = Chosen()
+    want = plain(X)
+    model = again(mollifier.mollify(copy.deepcopy(plain), example=example, c=1e9).eval())
+    assert rows(model) == [("forward(silu)", "", "none", "silu (1 a)")]
+    torch.testing.assert_close(model(X), model.head(model.fc(X) / 4))
+    mollifier.set_level(model, 0)
+    assert torch.equal(model(X), want)
+    assert torch.equal(mollifier.restore(model)(X), want)
+    assert model.act == model.swish
+    assert model.act.__func__ is Chosen.swish
+    assert list(vars(model)) == list(vars(plain))

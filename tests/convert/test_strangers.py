@@ -413,3 +413,48 @@ def test_a_gradient_penalty_that_the_units_cannot_give_says_what_to_do():
     if mollifier.ops.info().backend == "native":
         with pytest.raises(RuntimeError, match=r"mollifier\.frozen\(model, seed=update\)"):
             torch.autograd.grad(model(x).sum(), x, create_graph=True)
+
+
+class Conditioned(nn.Module):
+    """Adds an embedding to the output of a layer, in place, in a forward that torch.fx cannot look at."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.body, self.time, self.head = nn.Linear(8, 4), nn.Linear(1, 4), nn.Linear(4, 1)
+        self.drop, self.how = nn.Dropout(0.0, inplace=True), how
+        if "module" in how:
+            self.act = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor, t: Tensor) -> Tensor:
+        hidden = self.drop(self.body(x))
+        if "part" in self.how:
+            hidden[:, 0] = t[:, 0]
+        elif "view" in self.how:
+            hidden.view(-1).add_(1)
+        elif "plain" not in self.how:
+            hidden += self.time(t)
+        if x.sum() > 1e9:
+            return x
+        return self.head(self.act(hidden) if "module" in self.how else torch.relu(hidden))
+
+
+T = torch.rand(16, 1, generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("how", ["function", "module", "part", "part module", "view", "plain", "plain module"])
+def test_a_layer_whose_output_was_changed_in_place_has_no_copy(how):
+    torch.manual_seed(0)
+    plain = Conditioned(how).eval()
+    model = mollifier.mollify(copy.deepcopy(plain), example=(X, T))
+    (block,) = mollifier.report(model).blocks
+    if "plain" in how:
+        assert (block.kind, block.copy) == ("run", "fixed")
+        return
+    assert (block.kind, block.copy) == ("activation", "none")
+    model.head = nn.Identity()
+    hidden = (mollifier.set_level(model, 0), model(X, T))[1]
+    mollifier.set_level(model, 1)
+    level_1 = model(X, T)
+    assert (level_1 < 0).any()  # the tangent of the activation
+    torch.testing.assert_close(level_1.relu(), hidden)

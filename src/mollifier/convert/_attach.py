@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any
 
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from mollifier.convert._patches import (
     LayerPatch,
     RecurrentPatch,
     join_run,
+    own_run,
     patch,
     state_of,
 )
@@ -137,7 +139,12 @@ def attach(model: nn.Module, made: list[Parts], planner: Planner) -> None:
                 _attach_noise(model, planned, noise)
     for path, calls in planner.heard.items():
         if isinstance(module := model.get_submodule(path), ForwardPatch):
-            state_of(module).calls = {key: (name, -1) for key, name in calls.items()} | state_of(module).calls
+            for key, name in calls:
+                state_of(module).add_call(key, name)
+            state_of(module).places, state_of(module).in_eval = (
+                planner.forwards[path].places,
+                planner.forwards[path].in_eval,
+            )
     for place in planner.plain:
         if isinstance(module := model.get_submodule(place), ActivationPatch):
             state_of(module).alone = False
@@ -145,12 +152,24 @@ def attach(model: nn.Module, made: list[Parts], planner: Planner) -> None:
         if isinstance(model.get_submodule(owner), ForwardPatch):
             patch(model.get_submodule(child), BoundaryPatch)
     for module in list(model.modules()):
+        if isinstance(module, ForwardPatch):
+            _rebind(module)
         if (
             isinstance(module, nn.TransformerEncoder)
             and "use_nested_tensor" in module.__dict__
             and is_mollified(module)
         ):
             patch(module, EncoderPatch)
+
+
+def _rebind(module: nn.Module) -> None:
+    """Let attributes that hold a method of the module hold the intercepted one: ``self.act = self.swish``."""
+    for name, value in list(vars(module).items()):
+        if isinstance(value, MethodType) and value.__self__ is module:
+            method = getattr(type(module), getattr(value, "__name__", ""), None)
+            if method is not None and getattr(method, "__wrapped__", None) is value.__func__:
+                state_of(module).functions[name] = value
+                module.__dict__[name] = MethodType(method, module)
 
 
 def _attach_recurrent(model: nn.Module, path: str, added: RecurrentMollifier) -> None:
@@ -171,11 +190,14 @@ def _attach_run(model: nn.Module, block: PlannedBlock, noise: NoisyActivation | 
     module = model.get_submodule(block.end)
     state = state_of(module)
     number = state.add_end(RunEnd(noise, copy, block.function, run))
-    state.calls.update(dict.fromkeys(filter(None, block.keys), (block.function, number)))
+    for key in filter(None, block.keys):
+        state.add_call(key, block.function, number)
     patch(module, ForwardPatch if block.end == block.path else ActivationPatch)
     home = model.get_submodule(block.path)
     if is_plain_sequential(home):
         patch(home, SequentialPatch)
+    else:
+        own_run(home, run)
 
 
 def _attach_copy(model: nn.Module, block: PlannedBlock, copy: Copy) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copyreg
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
+from types import MethodType
 from typing import Any, TypeVar, cast
 
 from torch import Tensor, nn
@@ -140,9 +141,12 @@ def restored_class(module: Patch) -> type[nn.Module] | None:
 
 def unpatch(module: nn.Module, kind: type[nn.Module] | None) -> None:
     """Remove everything that mollification added to this one module, and set its class."""
-    state = module._modules.pop(KEY, None)
-    module.__dict__.update(getattr(state, "functions", {}))
+    functions: dict[str, Callable[..., Any]] = getattr(module._modules.pop(KEY, None), "functions", {})
+    module.__dict__.update(functions)
     for key in [key for key in module.__dict__ if key.startswith(OURS)]:
         del module.__dict__[key]
     if kind is not None:
         module.__class__ = kind
+        for name, value in functions.items():
+            if isinstance(value, MethodType):  # after pickle, it is a method of the class that the module then had
+                module.__dict__[name] = MethodType(getattr(kind, value.__name__), module)

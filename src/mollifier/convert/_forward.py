@@ -7,7 +7,7 @@ is returned. The user's own code runs instead, see `_live.py`.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import CodeType, FrameType
 from typing import Any
 
@@ -15,9 +15,10 @@ import torch
 from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
-from mollifier.activations import Activation, function_name, is_visible, of_function, of_module, python_functions
+from mollifier.activations import function_name, is_visible, of_function, of_module, python_functions
 from mollifier.convert import _reasons as reasons
-from mollifier.convert._callers import calling_method
+from mollifier.convert._callers import Place, calling_method
+from mollifier.convert._calls import Call, ForwardSummary, merged
 from mollifier.convert._live import PASSING, intercepted_methods
 from mollifier.convert._outputs import returned_nodes
 from mollifier.convert._structure import BETWEEN, affine_width, works_in_place
@@ -30,51 +31,6 @@ _FACTORIES = (
     *(torch.empty, torch.full, torch.ones, torch.zeros, torch.rand, torch.randn, torch.randint, torch.randperm),
     *(torch.arange, torch.eye, torch.linspace),
 )
-
-
-@dataclass(frozen=True)
-class Call:
-    """An activation that a forward computes.
-
-    Attributes:
-        function: The activation, if it is called as a function or method; None for a module.
-        module: The path of the activation module, if it is one, or the name of a function that is refused.
-        layer: The path of the affine layer whose output it takes, if only ``between`` is in between.
-        between: The paths of the norms and dropouts in between.
-        key: Where the function is called: the method and the number of the call, as `Scope` counts them; empty for a module.
-        returned: Whether the forward returns its result.
-        refused: The reason why it cannot be mollified, if there is one.
-    """
-
-    function: Activation | None = None
-    module: str = ""
-    layer: str = ""
-    between: tuple[str, ...] = ()
-    key: str = ""
-    returned: bool = False
-    refused: str = ""
-
-    @property
-    def label(self) -> str:
-        """Return the names of the layer and the activation, for the report."""
-        return ", ".join(filter(None, (self.layer, str(self.function or self.module))))
-
-
-@dataclass
-class ForwardSummary:
-    """What a forward does.
-
-    Attributes:
-        steps: Its activations, and the paths of the other children that it calls, in forward order.
-        returned: The paths of the children whose result it returns.
-        followed: For a child that is called, what takes its output.
-        read_again: The paths of the children whose input is also read by something else.
-    """
-
-    steps: list[Call | str] = field(default_factory=list)
-    returned: set[str] = field(default_factory=set)
-    followed: dict[str, str] = field(default_factory=dict)
-    read_again: set[str] = field(default_factory=set)
 
 
 def trace_forward(module: nn.Module) -> ForwardSummary:
@@ -90,27 +46,7 @@ def trace_forward(module: nn.Module) -> ForwardSummary:
             two = _look(module, not module.training)
         except Exception:  # a forward that can be traced in only one mode is known only in that mode
             return one
-    known = {_identity(step) for step in one.steps}
-    steps = [*one.steps, *(step for step in two.steps if _identity(step) not in known)]
-    # what cannot be mollified in one mode is not mollified in the other
-    refused = {
-        _where(step): step.refused for step in (*two.steps, *one.steps) if isinstance(step, Call) and step.refused
-    }
-    one.steps = [
-        replace(step, refused=step.refused or refused.get(_where(step), "")) if isinstance(step, Call) else step
-        for step in steps
-    ]
-    one.returned |= two.returned
-    one.read_again |= two.read_again
-    return one
-
-
-def _identity(step: Call | str) -> Any:
-    return step if isinstance(step, str) else (step.module, str(step.function), step.layer, step.key)
-
-
-def _where(call: Call) -> tuple[str, ...]:
-    return (call.key,) if call.key else (call.module, call.layer)
+    return merged(one, two) if module.training else merged(two, one)
 
 
 def _look(module: nn.Module, training: bool) -> ForwardSummary:
@@ -126,6 +62,8 @@ def _look(module: nn.Module, training: bool) -> ForwardSummary:
         call = _call(node, module, tracer)
         if call is not None:
             found.steps.append(replace(call, returned=node in returned))
+            if call.place:
+                found.places.setdefault(call.key, []).append(call.place)
         elif node.op == "call_module":
             found.steps.append(str(node.target))
             if any(len(each.users) > 1 for each in node.all_input_nodes[:1]):
@@ -145,9 +83,9 @@ class _OwnForward(fx.Tracer):
         super().__init__(autowrap_functions=(*python_functions(), *_FACTORIES))
         self._autowrap_search.append(torch)  # where they are looked up; its other functions are left alone
         methods = {name: getattr(kind, name) for name in intercepted_methods(kind)}
-        self.names = {_place(method.__code__): name for name, method in methods.items()}
+        self.names = {_definition(method.__code__): name for name, method in methods.items()}
         self.counts: dict[FrameType, int] = {}
-        self.places: dict[fx.Node, str] = {}
+        self.places: dict[fx.Node, tuple[str, Place]] = {}
         self.refused: dict[fx.Node, str] = {}
         self.values: dict[fx.Node, Value] = {}
 
@@ -157,17 +95,19 @@ class _OwnForward(fx.Tracer):
     def create_node(self, kind: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         node = super().create_node(kind, target, *args, **kwargs)
         if _activation_name(node) is not None:
-            self.places[node], self.refused[node] = self.place()
+            key, place, self.refused[node] = self.place()
+            if key:
+                self.places[node] = key, place
         return node
 
-    def place(self) -> tuple[str, str]:
-        """Return where an activation is called, or "", and why the call cannot be mollified, or ""."""
-        frame, refused = calling_method(lambda code: _place(code) in self.names)
+    def place(self) -> tuple[str, Place, str]:
+        """Return which call of an activation this is, or "", where it is, and why it cannot be mollified, or ""."""
+        frame, place, refused = calling_method(lambda code: _definition(code) in self.names)
         if frame is None:
-            return "", refused
+            return "", (), refused
         number = self.counts.get(frame, 0)
         self.counts[frame] = number + 1
-        return f"{self.names[_place(frame.f_code)]}_{number}", refused
+        return f"{self.names[_definition(frame.f_code)]}_{number}", place, refused
 
 
 class _Known(TorchFunctionMode):
@@ -184,13 +124,13 @@ class _Known(TorchFunctionMode):
         kwargs = kwargs or {}
         name = function_name(func)
         if name is not None and not any(isinstance(arg, fx.Proxy) for arg in (*args, *kwargs.values())):
-            key, refused = self.tracer.place()
+            key, place, refused = self.tracer.place()
             if key:
-                self.calls.append(Call(key=key, module=name, refused=refused or reasons.NO_DATA))
+                self.calls.append(Call(key=key, place=place, module=name, refused=refused or reasons.NO_DATA))
         return func(*args, **kwargs)
 
 
-def _place(code: CodeType) -> tuple[str, int, str]:
+def _definition(code: CodeType) -> tuple[str, int, str]:
     """Return where a function is defined. torch.fx runs a copy of a forward that has ``*args``, ``**kwargs`` or keyword-only arguments, with a code of its own."""
     return code.co_filename, code.co_firstlineno, code.co_name
 
@@ -234,26 +174,29 @@ def _call(node: fx.Node, module: nn.Module, tracer: _OwnForward) -> Call | None:
         return None if name is None else Call(key="unseen", module=name, refused=_UNSEEN)
     if name is None:
         return None
-    key, given = tracer.places.get(node, ""), node.args[0] if node.args else node.kwargs.get("input")
+    key, place = tracer.places.get(node, ("", ()))
+    given = node.args[0] if node.args else node.kwargs.get("input")
     further = (*node.args[1:], *(value for word, value in node.kwargs.items() if word != "input"))
     options = {word: value for word, value in node.kwargs.items() if word != "input"}
     if not isinstance(given, fx.Node) or not key:
         return Call(
-            key=key or "unseen", module=name, refused="it is called on something that is not known before forward runs"
+            key=key or "unseen",
+            place=place,
+            module=name,
+            refused="it is called on something that is not known before forward runs",
         )
     if any(isinstance(arg, fx.Node) for arg in further):
-        return Call(
-            key=key, module=name, refused="its options are computed in forward: it is not a function of one unit"
-        )
+        why = "its options are computed in forward: it is not a function of one unit"
+        return Call(key=key, place=place, module=name, refused=why)
     try:
         target = getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target
         function = of_function(target, tuple(node.args[1:]), options)
     except ValueError:
-        return Call(key=key, module=name, refused="with these options it has no tangent at 0")
+        return Call(key=key, place=place, module=name, refused="with these options it has no tangent at 0")
     if _changes_what_others_read(node, given):
-        return Call(key=key, module=name, refused=reasons.IN_PLACE)
+        return Call(key=key, place=place, module=name, refused=reasons.IN_PLACE)
     refused = tracer.refused[node] or refusal(tracer.values[node])
-    return Call(function=function, key=key, refused=refused, **_before(node, module))
+    return Call(function=function, key=key, place=place, refused=refused, **_before(node, module))
 
 
 def _changes_what_others_read(node: fx.Node, given: fx.Node) -> bool:

@@ -6,13 +6,14 @@ The user's Python code runs as written at every level, with its attributes, cont
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from inspect import CO_GENERATOR
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, cast
 
 import torch
@@ -21,11 +22,12 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from mollifier.activations import function_name, function_names, of_function
-from mollifier.convert._callers import calling_method
+from mollifier.convert._callers import Place, calling_method
 from mollifier.convert._classes import KEY, Patch, while_patched
 from mollifier.convert._runs import ends_of
 from mollifier.convert._structure import is_torchs
 from mollifier.nn import NoisyActivation
+from mollifier.nn.copy import version
 
 # Functions that may come between a layer and its activation, like the modules of the same names.
 # Looked up in compiled forwards: torch 2.8 can trace that for a dict, but not for a frozenset.
@@ -55,10 +57,11 @@ class Scope(TorchFunctionMode):
         return func(*args, **kwargs) if name is None else self._answer(name, func, args, kwargs)
 
     def _pass(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        out = func(*args, **kwargs)
         given = args[0] if args else kwargs.get("input")
+        before = version(given)
+        out = func(*args, **kwargs)
         for end in ends_of(self.owner):
-            end.run.follow(given, out)  # type: ignore[arg-type]
+            end.run.follow(given, out, before)  # type: ignore[arg-type]
         return out
 
     def _answer(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -68,32 +71,47 @@ class Scope(TorchFunctionMode):
         def plain(_: Tensor) -> Any:
             return func(*args, **kwargs)
 
-        key, state = f"{self.method}_{number}", self.owner._modules[KEY]
-        loose = state._modules.get("loose")  # type: ignore[union-attr]
-        noise: NoisyActivation | None = loose._modules.get(key) if loose is not None else None  # type: ignore[assignment]
+        key, state = f"{self.method}_{number}", cast(Any, self.owner._modules[KEY])
+        if state.in_eval is not None and not self.owner.training:
+            key = state.in_eval.get(key, "")
+        loose = state._modules.get("loose")
+        noise: NoisyActivation | None = loose._modules.get(key) if loose is not None else None
         if noise is not None and noise.activation.name != name:
             noise = None
         ends = [end for end in ends_of(self.owner) if end.function == name]
-        if (ends or noise is not None) and not _by_user():
-            return plain(x)
+        place: Place = ()
+        if (
+            ends or noise is not None
+        ) and not torch.compiler.is_compiling():  # a compiled forward relies on what `mollify` saw
+            _, place, refused = self._caller()
+            if refused:
+                return plain(x)
         for end in ends:
             if (below := end.arrival(x)) is not None:
                 if end.noise is not None:
                     _keep_options(end.noise, func, args, kwargs)
                 return end(below, x, plain)
-        if noise is None:
+        if noise is None or _elsewhere(key, place, state):
             if not torch.compiler.is_compiling():
-                self._doubt(name, key, state)  # type: ignore[arg-type]
+                self._doubt(name, key, state)
             return plain(x)
         _keep_options(noise, func, args, kwargs)
         return noise(x) if noise.active else noise.pass_through(plain(x))
 
-    def _doubt(self, name: str, key: str, state: nn.Module) -> None:
+    def _caller(self) -> tuple[FrameType | None, Place, str]:
+        """Return what `calling_method` finds out about a call in the method."""
+        code = getattr(type(self.owner)._plain_class, self.method).__code__  # type: ignore[attr-defined]
+        return calling_method(lambda each: each is code)
+
+    def _doubt(self, name: str, key: str, state: Any) -> None:
         """Warn once if an activation unexpectedly stays plain, because the forward does something other than what `mollify` saw."""
-        known, number = cast("dict[str, tuple[str, int]]", state.calls).get(key, ("", -1))
-        if known == name and (number < 0 or not ends_of(self.owner)[number].copies):
+        if state.__dict__.get("doubted"):
             return
-        what = "its layer was not called just before it" if known == name else "mollify saw no such call there"
+        known: list[int] = [] if _elsewhere(key, self._caller()[1], state) else state.calls.get(key, {}).get(name, [])
+        ends = ends_of(self.owner)
+        if any(number < 0 or not ends[number].copies for number in known):  # it may be one of these
+            return
+        what = "its layer was not called just before it" if known else "mollify saw no such call there"
         warn_once(
             state,
             f"{type(self.owner).__name__}.{self.method} calls {name}, but {what}: it stays plain. Give mollify an example= input "
@@ -101,13 +119,9 @@ class Scope(TorchFunctionMode):
         )
 
 
-def _by_user() -> bool:
-    """Return whether the user's own code calls an activation. A compiled forward relies on what `mollify` saw."""
-    return torch.compiler.is_compiling() or not calling_method(_is_interception)[1]
-
-
-def _is_interception(code: CodeType) -> bool:
-    return code.co_name == "run" and code.co_filename == __file__
+def _elsewhere(key: str, place: Place, state: Any) -> bool:
+    """Return whether a call is certainly not at a place where `mollify` saw it; in a compiled forward, only its number is known."""
+    return bool(place) and key in state.places and state.python == sys.version and place not in state.places[key]
 
 
 def warn_once(state: nn.Module, message: str) -> None:

@@ -6,6 +6,7 @@ is added lives in one child module, a `MollifierState`, under the name ``_mollif
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from torch import nn
 from mollifier.convert._classes import KEY, Patch, patch_class, while_patched
 from mollifier.convert._containers import ContainerPatch, SequentialPatch
 from mollifier.convert._live import BoundaryPatch, ForwardPatch, warn_once
-from mollifier.convert._runs import RUNS, RunEnd, RunRecord, called, followed
+from mollifier.convert._runs import OWN_RUNS, RUNS, RunEnd, RunRecord, called, followed
 from mollifier.convert._structure import argument_names, first_tensors
 from mollifier.nn import Annealed, Copy, NoisyActivation
 from mollifier.nn._annealed import AddedModule
@@ -31,9 +32,12 @@ class MollifierState(AddedModule):
         copy: The copy around a block.
         ends: The ends of the runs that end in this activation module, or in an activation that this module's own methods call.
         loose: The noise of the other activations that its methods call, and of function-valued attributes.
-        functions: The plain values of these attributes.
+        functions: The plain values of these attributes, and of attributes that hold one of the module's own methods.
         alone: Whether an activation module is noisy even if its input does not come from its layer. It is not if it is the output there.
-        calls: The activations that its methods are known to call: the name, and the number of the run that ends there, or -1.
+        calls: The activations that its methods are known to call, by key and name: the numbers of the runs that end there, and -1 if
+            there is a call that ends none.
+        places: Where in the code the calls of each key are, and for which Python (``python``) that holds.
+        in_eval: The keys of its calls in eval mode, and by which keys they are known; None if they are the same in both modes.
     """
 
     def __init__(self) -> None:
@@ -44,13 +48,20 @@ class MollifierState(AddedModule):
         self.loose: nn.ModuleDict | None = None
         self.functions: dict[str, Callable[..., Any]] = {}
         self.alone = True
-        self.calls: dict[str, tuple[str, int]] = {}
+        self.calls: dict[str, dict[str, list[int]]] = {}
+        self.places: dict[str, list[tuple[int, ...]]] = {}
+        self.python = sys.version
+        self.in_eval: dict[str, str] | None = None
 
     def add_end(self, end: RunEnd) -> int:
         """Let a run end here, and return its number."""
         self.ends = self.ends or nn.ModuleList().train(self.training)
         self.ends.append(end.train(self.training))
         return len(self.ends) - 1
+
+    def add_call(self, key: str, name: str, end: int = -1) -> None:
+        """Add a call that is known: the number of the run that it ends, or -1."""
+        self.calls.setdefault(key, {}).setdefault(name, []).append(end)
 
     def add_loose(self, name: str, noise: NoisyActivation) -> None:
         """Add noise for a function call in a forward, under this name."""
@@ -72,6 +83,21 @@ class BetweenPatch(Patch):
     @while_patched
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return followed(self, super().forward, args, kwargs)
+
+
+class OwnerPatch(Patch):
+    """A module whose own forward calls the members of runs: what a compiled forward remembers of them must not be left in its graph."""
+
+    @while_patched
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if not torch.compiler.is_compiling():
+            return super().forward(*args, **kwargs)
+        for run in self.__dict__[OWN_RUNS]:
+            run.compile(True)
+        out = super().forward(*args, **kwargs)
+        for run in self.__dict__[OWN_RUNS]:
+            run.compile(False)
+        return out
 
 
 class ActivationPatch(Patch):
@@ -172,6 +198,7 @@ OUTERMOST_FIRST: tuple[type[Patch], ...] = (
     BlockPatch,
     EncoderLayerPatch,
     EncoderPatch,
+    OwnerPatch,
     ForwardPatch,
     RecurrentPatch,
     CellPatch,
@@ -195,3 +222,11 @@ def join_run(module: nn.Module, run: RunRecord, mixin: type[Patch]) -> None:
     """Make a module part of a run."""
     module.__dict__.setdefault(RUNS, []).append(run)
     patch(module, mixin)
+
+
+def own_run(module: nn.Module, run: RunRecord) -> None:
+    """Make a module the owner of a run, whose own forward calls the members."""
+    runs: list[RunRecord] = module.__dict__.setdefault(OWN_RUNS, [])
+    if run not in runs:
+        runs.append(run)
+    patch(module, OwnerPatch)

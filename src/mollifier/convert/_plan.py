@@ -10,7 +10,8 @@ from torch.nn.utils.parametrize import ParametrizationList
 from mollifier.activations import activation, of_module
 from mollifier.convert import _reasons as reasons, _structure as structure
 from mollifier.convert._blocks import Noisy, PlannedBlock, join
-from mollifier.convert._forward import Call, ForwardSummary, trace_forward
+from mollifier.convert._calls import Call, ForwardSummary
+from mollifier.convert._forward import trace_forward
 from mollifier.convert._named import Exclude
 from mollifier.convert._report import Skipped
 from mollifier.convert._shapes import CallRecord, recorded_width
@@ -34,7 +35,8 @@ class Planner:
         recorded: The forwards that an example showed, by module name.
         blocks: The blocks that were found.
         skipped: What was left alone, and the reasons.
-        heard: By module, the functional activations of its methods, mollified or not: key and name.
+        heard: By module, the functional activations of its methods that end no run, mollified or not: key and name.
+        forwards: The forwards that are known, by module name.
         plain: Activation modules that are left alone in at least one of their places.
         inside: Modules whose forward is known, with children that it calls and that may compute activations of their own.
         in_place: Activation modules that change, in place, what something else reads again.
@@ -49,7 +51,8 @@ class Planner:
     recorded: dict[str, ForwardSummary]
     blocks: list[PlannedBlock] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
-    heard: dict[str, dict[str, str]] = field(default_factory=dict)
+    heard: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    forwards: dict[str, ForwardSummary] = field(default_factory=dict)
     plain: list[str] = field(default_factory=list)
     inside: list[tuple[str, str]] = field(default_factory=list)
     in_place: set[str] = field(default_factory=set)
@@ -249,6 +252,9 @@ class Planner:
             self.walk(child, join(path, name), block, output=name in last)
 
 
+_NO_LAYER = "no layer"  # where a module is called that ends no run
+
+
 @dataclass
 class _Forward:
     """Plan one module whose own forward is known."""
@@ -260,13 +266,24 @@ class _Forward:
     block: PlannedBlock | None
     output: bool
     done: set[str] = field(default_factory=set)
+    left: dict[tuple[str, str], str] = field(default_factory=dict)
+    loose: dict[str, Noisy] = field(default_factory=dict)
 
     def plan(self) -> None:
         calls = [step for step in self.found.steps if isinstance(step, Call)]
+        # Calls of one key cannot be told apart, nor can calls of one activation after one layer, or of a module after none.
+        for call in calls:
+            if why := self._left_alone(call) or call.refused:
+                places = (call.layer, call.key) if _is_function(call) else (call.layer, _NO_LAYER)
+                self.left |= {(_called_name(call), where): why for where in places if where}
         runs = {id(call) for call in calls if self._is_run(call)}
         self.done |= {member for call in calls if id(call) in runs for member in (call.layer, *call.between)}
         known: dict[tuple[str, str], PlannedBlock] = {}
-        self.planner.heard[self.path] = {call.key: _called_name(call) for call in calls if call.key}
+        self.planner.forwards[self.path] = self.found
+        self.planner.heard[self.path] = [
+            (call.key, _called_name(call)) for call in calls if call.key and id(call) not in runs
+        ]
+        ending = {(call.key, _called_name(call)) for call in calls if id(call) in runs}
         called = {step if isinstance(step, str) else step.module for step in self.found.steps if not _is_function(step)}
         for name in sorted(called):
             if structure.may_call_activations(self.module.get_submodule(name)):
@@ -280,10 +297,10 @@ class _Forward:
                     known[key] = self._run(step)
                 known[key].keys.append(step.key)
             elif not _is_function(step):
-                places = [call for call in calls if call.module == step.module and not call.key]
-                self._module(step, len(places) > 1, refused=next(filter(None, (call.refused for call in places)), ""))
+                same = [call for call in calls if call.module == step.module and not call.key]
+                self._module(step, len(same) > 1, refused=next(filter(None, (call.refused for call in same)), ""))
             else:
-                self._function(step)
+                self._function(step, (step.key, _called_name(step)) in ending)
         for name, child in self.module.named_children():
             if not any(called == name or called.startswith(f"{name}.") for called in self.done):
                 self.planner.walk(child, join(self.path, name), self.block)
@@ -296,7 +313,11 @@ class _Forward:
         return not any(map(planner.exclude.module, paths))
 
     def _left(self, call: Call) -> str:
-        """Return why the activation stays plain, or None."""
+        """Return why the activation stays plain, in this call or after the same layer in another one, or an empty string."""
+        return self.left.get((_called_name(call), call.layer), "") or self._left_alone(call)
+
+    def _left_alone(self, call: Call) -> str:
+        """Return why the activation stays plain in this call."""
         if self.output and call.returned and self.block is None:
             return reasons.OUTPUT
         name = join(self.path, f"forward({call.label})")
@@ -336,7 +357,7 @@ class _Forward:
         """Plan an activation module that ends no run. It has one noise, however often it is called, so no place may refuse it."""
         path = join(self.path, call.module)
         child = self.module.get_submodule(call.module)
-        left = self._left(call) or refused
+        left = self._left(call) or refused or self.left.get((call.module, _NO_LAYER), "")
         if left:
             self.planner.plain.append(path)
             self.planner._skip(path, child, left)
@@ -349,9 +370,14 @@ class _Forward:
         """Return whether this activation module already has its own noise, in addition to that at the ends of runs."""
         return any(noisy.path == path for block in self.planner.blocks if not block.end for noisy in block.noisy)
 
-    def _function(self, call: Call) -> None:
-        planner = self.planner
+    def _function(self, call: Call, ending: bool) -> None:
+        """Plan an activation that is called as a function and ends no run; ``ending``: the same call ends one another time."""
+        planner, known = self.planner, self.loose.get(call.key)
         left = self._left(call) or call.refused
+        if planner.activations and not left:
+            other = known is not None and known.activation.name != _called_name(call)
+            why = reasons.ENDS_A_RUN if ending else reasons.ANOTHER_THERE if other else ""
+            left = self.left.get((_called_name(call), call.key), why)
         if left and (planner.activations or not call.refused):
             planner._skip(self.path, str(call.function or call.module), left)
         if left or not planner.activations:
@@ -360,11 +386,14 @@ class _Forward:
         width = affine_width(self.module.get_submodule(call.layer)) if call.layer else None
         if width is None and self.block is not None and self.block.kind == "residual":
             width = self.block.width
-        home = self.block or planner._open(PlannedBlock(self.path, "activation", label=f"forward({call.label})"))
         units, dim = (width.out_units or 1, width.unit_dim) if width is not None else (1, -1)
-        if any(noisy.path == self.path and noisy.key == call.key for noisy in home.noisy):
+        if known is not None:  # a method that is called several times has one noise, and one a if the widths differ
+            if (known.units, known.unit_dim) != (units, dim):
+                known.units, known.unit_dim = 1, -1
             return
-        home.noisy.append(Noisy(self.path, call.function, units, dim, key=call.key))
+        home = self.block or planner._open(PlannedBlock(self.path, "activation", label=f"forward({call.label})"))
+        self.loose[call.key] = Noisy(self.path, call.function, units, dim, key=call.key)
+        home.noisy.append(self.loose[call.key])
 
 
 def _is_function(step: Call | str) -> bool:

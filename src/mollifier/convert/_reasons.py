@@ -31,6 +31,10 @@ PRODUCT = (
     "(mollifier.register), or use F.silu or F.gelu"
 )
 WEIGHT = "it computes a weight, not a unit"
+ENDS_A_RUN = "the same call ends the block of a layer at other times, in train(), in eval() or when its method is called again: write two calls"
+ANOTHER_THERE = (
+    "its method is called several times, and calls another activation there another time: give it a method of its own"
+)
 NOTHING_FOLLOWS = "no activation follows it"
 
 

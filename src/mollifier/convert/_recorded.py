@@ -12,12 +12,13 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from mollifier.activations import function_name, of_function
-from mollifier.convert._callers import calling_method
-from mollifier.convert._forward import Call, ForwardSummary
+from mollifier.convert._callers import Place, calling_method
+from mollifier.convert._calls import Call, ForwardSummary
 from mollifier.convert._live import PASSING, intercepted_methods
 from mollifier.convert._outputs import JOINING, is_arithmetic
 from mollifier.convert._structure import BETWEEN, affine_width, has_tangent
 from mollifier.convert._values import Value, computed, leaf, refusal
+from mollifier.nn.copy import version
 
 _IN_PLACE = "it works in place, in a forward that cannot be traced; make it out of place"
 _NO_TANGENT = "with these options it has no tangent at 0"
@@ -25,15 +26,22 @@ _NO_TANGENT = "with these options it has no tangent at 0"
 
 @dataclass
 class _Trail:
+    """What a tensor of this version is the output of. It is kept alive, so that its id stays unique."""
+
+    out: Tensor
+    version: int | None
     layer: str
     between: tuple[str, ...] = ()
 
 
 @dataclass
 class _Running:
-    """A running forward: what it has done so far, the results of its activations and children, and the values of its activations."""
+    """A running forward: what its input is the output of, what it has done so far, the results of its activations and children, and the values of
+    its activations.
+    """
 
     path: str
+    trail: _Trail | None = None
     found: ForwardSummary = field(default_factory=ForwardSummary)
     results: list[tuple[Tensor, Call | str]] = field(default_factory=list)
     values: dict[int, Value] = field(default_factory=dict)
@@ -66,11 +74,12 @@ class Recorder(TorchFunctionMode):
         self._values.update({each: leaf("buffer") for each in model.buffers()})
         self._stack: list[_Running] = []
         self._counts: dict[FrameType, int] = {}
-        self._trails: dict[int, tuple[Tensor, _Trail]] = {}  # the tensor is kept alive, so that its id stays unique
+        self._trails: dict[int, _Trail] = {}
 
-    def enter(self, module: nn.Module) -> None:
+    def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Record that a module's forward begins."""
-        self._stack.append(_Running(self._names[module]))
+        given = next((arg for arg in args if isinstance(arg, Tensor)), None)
+        self._stack.append(_Running(self._names[module], self._trail(given)))
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         """It ends."""
@@ -81,19 +90,17 @@ class Recorder(TorchFunctionMode):
         self._finish(running, returned)
         if not self._stack or not isinstance(out, Tensor):
             return
-        path, given = running.path, next((arg for arg in args if isinstance(arg, Tensor)), None)
-        above = self._stack[-1]
-        trail = self._trails.get(id(given))
+        path, trail, above = running.path, running.trail, self._stack[-1]
         if has_tangent(module):
-            call = Call(module=_below(above.path, path), **self._before(above.path, given))
+            call = Call(module=_below(above.path, path), **_before(above.path, trail))
             above.add(call, out, self._value(out))
         else:
             above.found.steps.append(_below(above.path, path))
             above.results.append((out, _below(above.path, path)))
         if affine_width(module) is not None:
-            self._trails[id(out)] = (out, _Trail(path))
+            self._trails[id(out)] = _Trail(out, version(out), path)
         elif isinstance(module, BETWEEN) and trail is not None:
-            self._trails[id(out)] = (out, _Trail(trail[1].layer, (*trail[1].between, path)))
+            self._trails[id(out)] = _Trail(out, version(out), trail.layer, (*trail.between, path))
 
     def _finish(self, running: _Running, returned: set[int]) -> None:
         found = running.found
@@ -110,34 +117,32 @@ class Recorder(TorchFunctionMode):
                 found.steps[place] = replace(call, returned=id(call) in outputs, refused=refused)
         self.found.setdefault(running.path, found)
 
-    def _before(self, path: str, given: Any) -> dict[str, Any]:
+    def _trail(self, given: Any) -> _Trail | None:
+        """Return what a tensor is the output of, unless it was changed in place since."""
         trail = self._trails.get(id(given))
-        if trail is None or not trail[1].layer.startswith(f"{path}." if path else ""):
-            return {}
-        return {
-            "layer": _below(path, trail[1].layer),
-            "between": tuple(_below(path, each) for each in trail[1].between),
-        }
+        return trail if trail is not None and trail.version == version(given) else None
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         given = args[0] if args else kwargs.get("input")
-        name = function_name(func)
+        name, trail = function_name(func), self._trail(given)
         out = func(*args, **kwargs)
-        if func in PASSING and id(given) in self._trails:
-            self._trails[id(out)] = (out, self._trails[id(given)][1])
+        if func in PASSING and trail is not None:
+            self._trails[id(out)] = replace(trail, out=out, version=version(out))
         if self._stack and isinstance(out, Tensor):
             self._stack[-1].results += self._same_output(func, out, args, kwargs)
         speaks = self._stack and self._stack[-1].path in self._codes
         if isinstance(out, Tensor):
             inputs = [self._value(each) for each in _tensors((*args, *kwargs.values()))]
             self._values[out] = computed(func, inputs, activation=name is not None)
-        key, refused = self._key() if name is not None and speaks else ("", "")
+        key, place, refused = self._where() if name is not None and speaks else ("", (), "")
         if name is not None and key:
-            call = self._call(name, func, args, kwargs, key, given)
-            self._stack[-1].add(replace(call, refused=call.refused or refused), out, self._value(out))
+            call = self._call(name, func, args, kwargs, trail)
+            call = replace(call, key=key, place=place, refused=call.refused or refused)
+            self._stack[-1].add(call, out, self._value(out))
+            self._stack[-1].found.places.setdefault(key, []).append(place)
         return out
 
     def _value(self, tensor: Tensor) -> Value:
@@ -159,26 +164,32 @@ class Recorder(TorchFunctionMode):
             return []
         return [(out, step) for result, step in self._stack[-1].results if result is changing[0]]
 
-    def _key(self) -> tuple[str, str]:
-        """Return where an activation is called in the running forward, or "", and why the call cannot be mollified, or ""."""
+    def _where(self) -> tuple[str, Place, str]:
+        """Return which call of an activation this is in the running forward, or "", where it is, and why it cannot be mollified, or ""."""
         # only of the running module: its forward may also call the same class elsewhere, which is no part of the model
         codes = self._codes[self._stack[-1].path]
-        frame, refused = calling_method(lambda code: code in codes)
+        frame, place, refused = calling_method(lambda code: code in codes)
         if frame is None:
-            return "", ""
+            return "", (), ""
         number = self._counts.get(frame, 0)
         self._counts[frame] = number + 1
-        return f"{codes[frame.f_code]}_{number}", refused
+        return f"{codes[frame.f_code]}_{number}", place, refused
 
-    def _call(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], key: str, given: Any) -> Call:
+    def _call(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], trail: _Trail | None) -> Call:
         if kwargs.get("inplace") or str(getattr(func, "__name__", "")).endswith("_"):
-            return Call(module=name, key=key, refused=_IN_PLACE)
+            return Call(module=name, refused=_IN_PLACE)
         try:
             options = {word: value for word, value in kwargs.items() if word != "input"}
             function = of_function(func, args[1:], options)
         except ValueError:
-            return Call(module=name, key=key, refused=_NO_TANGENT)
-        return Call(function=function, key=key, **self._before(self._stack[-1].path, given))
+            return Call(module=name, refused=_NO_TANGENT)
+        return Call(function=function, **_before(self._stack[-1].path, trail))
+
+
+def _before(path: str, trail: _Trail | None) -> dict[str, Any]:
+    if trail is None or not trail.layer.startswith(f"{path}." if path else ""):
+        return {}
+    return {"layer": _below(path, trail.layer), "between": tuple(_below(path, each) for each in trail.between)}
 
 
 def _below(path: str, name: str) -> str:

@@ -9,19 +9,36 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor, nn
 
 from mollifier.convert._classes import KEY, OURS
 from mollifier.nn import Copy, NoisyActivation
+from mollifier.nn._annealed import hooked
 from mollifier.nn._fused import close
 from mollifier.nn.copy import check_unchanged, version
 
+# The most outputs that wait for their activation, if they are kept alive and if they are not. One that never gets there takes no place for long.
+HELD, AWAITED = 4, 256
+
+
+class Trail(NamedTuple):
+    """One call of a layer: its input, and what has become of its output so far; with the versions of both."""
+
+    below: Tensor
+    before: int | None
+    out: Tensor | ReferenceType[Tensor]
+    after: int | None
+
 
 class RunRecord:
-    """The record of a run: the input of its layer and the output of its last module. One per layer and thread.
+    """The record of a run: for each output of its layer that is on its way to an activation, the input. One list per layer and thread.
+
+    A layer may be called several times before the first of its outputs reaches the activation. Outputs are held by weak references, so that
+    one that never gets there is not kept in memory; but not in a compiled forward, which forgets them at its end.
 
     >>> run, below, out = RunRecord(), torch.zeros(2), torch.ones(2)
     >>> run.begin(below, out)
@@ -31,41 +48,78 @@ class RunRecord:
 
     def __init__(self) -> None:
         self.ends: list[RunEnd] = []
-        self._trails: dict[int, tuple[Tensor, int | None, Tensor]] = {}
+        self.compiling_owner = False  # whether the forward that calls layer and activation is being compiled
+        self._trails: dict[int, list[Trail]] = {}
 
     @property
     def active(self) -> bool:
         """Return whether any of its ends copies."""
         return self.ends[0].copies if len(self.ends) == 1 else any(end.copies for end in self.ends)
 
-    def begin(self, below: Tensor, out: Tensor, before: int | None = None) -> None:
-        """Record that the layer took ``below``, of this version, and returned ``out``."""
-        self._trails[_thread()] = (below, before, out)
+    def begin(self, below: Tensor, out: Tensor, before: int | None = None, held: bool = False) -> None:
+        """Record that the layer took ``below``, of this version, and returned ``out``; ``held``: keep ``out`` alive."""
+        if not isinstance(out, Tensor):  # as of a subclass that returns its bias separately
+            return
+        thread = _thread()
+        held = held or not thread
+        trail = Trail(below, before, out if held else ref(out), version(out))
+        others = self._trails.get(thread)
+        if others is None or (not thread and not self.compiling_owner):
+            self._trails[thread] = [trail]
+            return
+        most = HELD if held and thread else AWAITED
+        self._trails[thread] = [*[other for other in others if _output(other) is not None][1 - most :], trail]
 
-    def follow(self, given: Tensor, out: Tensor) -> None:
-        """Record that a module between layer and activation took ``given`` and returned ``out``."""
-        trail = self._trails.get(_thread())
-        if trail is not None and _same(trail[2], given):
-            self._trails[_thread()] = (*trail[:2], out)
+    def follow(self, given: Tensor, out: Tensor, before: int | None = None, held: bool = False) -> None:
+        """Record that a module between layer and activation took ``given``, of this version, and returned ``out``."""
+        thread = _thread()
+        trails = self._trails.get(thread)
+        if trails is None:
+            return
+        for place, trail in enumerate(trails):
+            if _same(trail, given, before):
+                trails[place] = Trail(trail.below, trail.before, out if held or not thread else ref(out), version(out))
 
     def finish(self, given: Tensor) -> Tensor | None:
-        """Return the input of the layer, if ``given`` is the result of the run so far, and end the record."""
-        trail = self._trails.get(_thread())
-        if trail is None or not _same(trail[2], given):
+        """Return the input of the layer, if ``given`` is the result of the run so far and was not changed in place, and end the record."""
+        thread = _thread()
+        trails = self._trails.get(thread)
+        if trails is None:
             return None
-        del self._trails[_thread()]
-        check_unchanged(trail[0], trail[1])
-        return trail[0]
+        now = version(given)
+        for place, trail in enumerate(trails):
+            if _same(trail, given, now):
+                if len(trails) > 1:
+                    trails.pop(place)
+                else:
+                    del self._trails[thread]
+                check_unchanged(trail.below, trail.before)
+                return trail.below
+        return None
+
+    def compile(self, begun: bool) -> None:
+        """Record that the compilation of the forward that calls layer and activation begins or ends; nothing remains in its graph."""
+        self.compiling_owner = begun
+        self._trails.pop(_thread(), None)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"ends": self.ends, "_trails": {}}  # a copied or unpickled record is not in the middle of a forward
+        return {
+            "ends": self.ends,
+            "compiling_owner": False,
+            "_trails": {},
+        }  # a copied or unpickled record is not in the middle of a forward
 
 
-def _same(out: Tensor, given: Tensor) -> bool:
-    """Return whether ``given`` is the module's output, even if a full backward hook has replaced the tensor object."""
+def _output(trail: Trail) -> Tensor | None:
+    return trail.out if isinstance(trail.out, Tensor) else trail.out()
+
+
+def _same(trail: Trail, given: Tensor, now: int | None) -> bool:
+    """Return whether ``given``, of this version, is the module's output, even if a full backward hook has replaced the tensor object."""
+    out = _output(trail)
     if out is given:
-        return True
-    if torch.compiler.is_compiling() or not isinstance(given, Tensor):
+        return trail.after == now
+    if torch.compiler.is_compiling() or out is None or not isinstance(given, Tensor):
         return False
     wanted, node = out.grad_fn, given.grad_fn
     while node is not None and type(node).__name__ == "BackwardHookFunctionBackward":
@@ -76,6 +130,7 @@ def _same(out: Tensor, given: Tensor) -> bool:
 
 
 def _thread() -> int:
+    """Return the number of the thread, or 0 while a forward is compiled."""
     return 0 if torch.compiler.is_compiling() else threading.get_ident()
 
 
@@ -118,6 +173,7 @@ def ends_of(module: nn.Module) -> list[RunEnd]:
 
 
 RUNS = f"{OURS}runs"  # in the __dict__ of a member: the runs that it is part of
+OWN_RUNS = f"{OURS}own_runs"  # in the __dict__ of a module whose own forward calls their members
 
 
 def called(layer: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -128,14 +184,15 @@ def called(layer: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...],
     below = args[0] if args else kwargs["input"]
     before = version(below)
     out = forward(*args, **kwargs)
-    run.begin(below, out, before)
+    run.begin(below, out, before, hooked(layer))
     return out
 
 
 def followed(between: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a module between the layer and the activation of one or several runs."""
-    out = forward(*args, **kwargs)
     given = args[0] if args else kwargs["input"]
+    before = version(given)
+    out = forward(*args, **kwargs)
     for run in between.__dict__[RUNS]:
-        run.follow(given, out)
+        run.follow(given, out, before, hooked(between))
     return out

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mollifier.convert._forward import ForwardSummary
+from mollifier.convert._calls import ForwardSummary
 from mollifier.convert._recorded import Recorder
 from mollifier.convert._structure import Width, affine_width, argument_names, first_tensors, unit_dim_of
 from mollifier.convert._unchanged import unchanged
@@ -44,7 +44,7 @@ def record_calls(model: nn.Module, example: Any) -> tuple[dict[str, CallRecord],
             for name, module in model.named_modules():
                 handles.append(module.register_forward_pre_hook(_entering(name, module, seen, clock), with_kwargs=True))
                 handles.append(module.register_forward_hook(_leaving(name, seen)))
-                handles.append(module.register_forward_pre_hook(lambda module, args: recorder.enter(module)))
+                handles.append(module.register_forward_pre_hook(recorder.enter))
                 handles.append(module.register_forward_hook(recorder.leave))
             with torch.no_grad(), recorder:
                 model.eval()

@@ -197,9 +197,11 @@ def around(copy: Copy, block: Any, below: Tensor, args: tuple[Any, ...], kwargs:
     return first_tensor(lambda above: copy(below, above), out)
 
 
-def version(tensor: Tensor) -> int | None:
-    """Return the number of in-place changes to a tensor, or None where torch does not count them."""
-    return None if torch.compiler.is_compiling() or torch.is_inference(tensor) else tensor._version
+def version(tensor: object) -> int | None:
+    """Return the number of in-place changes to a tensor, or None where torch does not count them, and for anything else."""
+    if torch.compiler.is_compiling() or not isinstance(tensor, Tensor) or tensor.is_inference():
+        return None
+    return tensor._version
 
 
 def check_unchanged(below: Tensor, before: int | None) -> None:
