@@ -22,7 +22,7 @@ from torch.nn.parameter import is_lazy
 from mollifier.activations import Activation, function_name, is_visible, of_function, of_module, python_functions
 from mollifier.convert._live import PASSING, intercepted_methods
 from mollifier.convert._outputs import returned_nodes
-from mollifier.convert._structure import BETWEEN, affine_width
+from mollifier.convert._structure import BETWEEN, NO_TANGENT, affine_width, is_unknown
 
 _UNSEEN = "its calls cannot be seen: call what mollifier.register returned, or use it as a decorator"
 # Called with a size that is not known yet, such as torch.randn(x.shape), these raise in torch 2.8 unless torch.fx wraps them.
@@ -88,6 +88,10 @@ def trace_forward(module: nn.Module) -> ForwardSummary:
             two = _look(module, not module.training)
         except Exception:  # a forward that can be traced in only one mode is known only in that mode
             return one
+    outputs = {_identity(step) for step in two.steps if isinstance(step, Call) and step.returned}
+    for place, step in enumerate(one.steps):
+        if isinstance(step, Call) and _identity(step) in outputs:
+            one.steps[place] = replace(step, returned=True)
     known = {_identity(step) for step in one.steps}
     one.steps += [step for step in two.steps if _identity(step) not in known]
     one.returned |= two.returned
@@ -102,18 +106,20 @@ def _look(module: nn.Module, training: bool) -> ForwardSummary:
     with unchanged(module), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tracer = _OwnForward(type(module))
-        graph = tracer.trace(_copy_of(module, training))
+        root = _copy_of(module, training)
+        graph = tracer.trace(root)
     found = ForwardSummary()
-    returned = set(returned_nodes(graph, module))
+    calls = {node: call for node in graph.nodes if (call := _call(node, module, tracer)) is not None}
+    returned = set(returned_nodes(graph, root, calls.__contains__))
     for node in graph.nodes:
-        call = _call(node, module, tracer)
+        call = calls.get(node)
         if call is not None:
             found.steps.append(replace(call, returned=node in returned))
         elif node.op == "call_module":
             found.steps.append(str(node.target))
-            if node in returned:
-                found.returned.add(str(node.target))
             users = list(node.users)
+            if node in returned and not _may_be_activated(node, module):
+                found.returned.add(str(node.target))
             if users:
                 found.followed[str(node.target)] = " and ".join(dict.fromkeys(_name(user, module) for user in users))
     return found
@@ -252,6 +258,17 @@ def _before(node: fx.Node, module: nn.Module) -> dict[str, Any]:
             break
         before = before.args[0] if before.args else before.kwargs.get("input")
     return {}
+
+
+def _may_be_activated(node: fx.Node, module: nn.Module) -> bool:
+    """Return whether a layer's result goes to what may be an activation, but not one of the table: it is no output layer then."""
+    if affine_width(module.get_submodule(str(node.target))) is None:
+        return False
+    children = [module.get_submodule(str(user.target)) for user in node.users if user.op == "call_module"]
+    if any(is_unknown(child) or type(child) in NO_TANGENT for child in children):
+        return True
+    names = {kind.__name__.lower() for kind in NO_TANGENT}
+    return any(str(getattr(user.target, "__name__", user.target)).strip("_") in names for user in node.users)
 
 
 def _name(node: fx.Node, module: nn.Module) -> str:

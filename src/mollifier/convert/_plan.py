@@ -191,7 +191,7 @@ class Planner:
             if plain:
                 self._skip(here, child, reasons.layer(children[index + 1 :], output))
             else:
-                self.walk(child, here, block, before, output and index == last)
+                self.walk(child, here, block, before, output and index >= last)
             before = width or (before if isinstance(child, structure.BETWEEN) else None)
             index += 1
 

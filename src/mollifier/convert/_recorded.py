@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from types import CodeType, FrameType
 from typing import Any
@@ -13,8 +14,8 @@ from torch.overrides import TorchFunctionMode
 from mollifier.activations import function_name, of_function
 from mollifier.convert._forward import Call, ForwardSummary
 from mollifier.convert._live import PASSING, intercepted_methods
-from mollifier.convert._outputs import JOINING, is_arithmetic
-from mollifier.convert._structure import BETWEEN, affine_width, has_tangent
+from mollifier.convert._outputs import is_product, is_sum
+from mollifier.convert._structure import BETWEEN, SHAPING, affine_width, has_tangent, passes_on
 
 _IN_PLACE = "it works in place, in a forward that cannot be traced; make it out of place"
 _NO_TANGENT = "with these options it has no tangent at 0"
@@ -26,13 +27,47 @@ class _Trail:
     between: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class _Origin:
+    """What a tensor was computed from: the places of its steps in the forward, and whether it is the result of a layer or a sum with one."""
+
+    steps: frozenset[int] = frozenset()
+    layer: bool = False
+
+    def __or__(self, other: _Origin) -> _Origin:
+        return _Origin(self.steps | other.steps, self.layer or other.layer)
+
+
 @dataclass
 class _Running:
-    """A running forward: what it has done so far, and the results of its activations and children."""
+    """A running forward: what it has done so far, and which of that its tensors were computed from."""
 
     path: str
     found: ForwardSummary = field(default_factory=ForwardSummary)
-    results: list[tuple[Tensor, Call | str]] = field(default_factory=list)
+    results: dict[int, tuple[Tensor, _Origin]] = field(default_factory=dict)  # kept alive, so that ids stay unique
+
+    def origin(self, tensors: Iterable[Tensor]) -> _Origin:
+        """Return what any of these tensors, or of those that they are views of, was computed from."""
+        found = _Origin()
+        for tensor in tensors:
+            for each in (tensor, tensor._base):
+                if id(each) in self.results:
+                    found |= self.results[id(each)][1]
+        return found
+
+    def keep(self, tensors: Iterable[Tensor], origin: _Origin) -> None:
+        """Note what these tensors were computed from; a view that was written to is a part of its base."""
+        if not origin.steps and not origin.layer:
+            return
+        for tensor in tensors:
+            self.results[id(tensor)] = tensor, origin
+            if tensor._base is not None:
+                self.results[id(tensor._base)] = tensor._base, origin | self.origin([tensor._base])
+
+    def add(self, step: Call | str, result: Any, also: _Origin) -> None:
+        """Note a step with its result, which may be that of earlier steps as well."""
+        self.keep(_tensors(result), replace(also, steps=also.steps | {len(self.found.steps)}))
+        self.found.steps.append(step)
 
 
 class Recorder(TorchFunctionMode):
@@ -51,7 +86,8 @@ class Recorder(TorchFunctionMode):
             methods = {getattr(type(module), name).__code__: name for name in intercepted_methods(type(module))}
             if methods:
                 self._codes[path] = methods
-        self._constant = {id(each) for each in (*model.parameters(), *model.buffers())}
+        # the parameters, and what is computed from them alone
+        self._weights: dict[int, Tensor] = {id(each): each for each in model.parameters()}
         self._stack: list[_Running] = []
         self._counts: dict[FrameType, int] = {}
         self._trails: dict[int, tuple[Tensor, _Trail]] = {}  # the tensor is kept alive, so that its id stays unique
@@ -63,39 +99,33 @@ class Recorder(TorchFunctionMode):
     def leave(self, module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         """It ends."""
         running = self._stack.pop()
-        returned = {id(tensor) for tensor in _tensors(out)} | {
-            id(t._base) for t in _tensors(out) if t._base is not None
-        }
-        self._finish(running, returned)
-        if not self._stack or not isinstance(out, Tensor):
+        self._finish(running, out)
+        if not self._stack:
             return
         path, given = running.path, next((arg for arg in args if isinstance(arg, Tensor)), None)
         above = self._stack[-1]
         trail = self._trails.get(id(given))
         if has_tangent(module):
-            call = Call(module=_below(above.path, path), **self._before(above.path, given))
-            above.found.steps.append(call)
-            above.results.append((out, call))
+            above.add(Call(module=_below(above.path, path), **self._before(above.path, given)), out, _Origin())
         else:
-            above.found.steps.append(_below(above.path, path))
-            above.results.append((out, _below(above.path, path)))
+            # (a hook is not told of keyword arguments)
+            known = _tensors(args) or [tensor for tensor, _ in above.results.values()]
+            also = above.origin(known) if passes_on(module) else _Origin()
+            layer = affine_width(module) is not None or (also.layer and isinstance(module, SHAPING))
+            above.add(_below(above.path, path), out, replace(also, layer=layer))
         if affine_width(module) is not None:
             self._trails[id(out)] = (out, _Trail(path))
         elif isinstance(module, BETWEEN) and trail is not None:
             self._trails[id(out)] = (out, _Trail(trail[1].layer, (*trail[1].between, path)))
 
-    def _finish(self, running: _Running, returned: set[int]) -> None:
+    def _finish(self, running: _Running, out: Any) -> None:
         found = running.found
-        steps = [
-            step
-            for out, step in running.results
-            if id(out) in returned or (out._base is not None and id(out._base) in returned)
-        ]
-        found.returned |= {step for step in steps if isinstance(step, str)}
-        outputs = {id(step) for step in steps}
-        for place, call in enumerate(found.steps):
-            if isinstance(call, Call) and id(call) in outputs:
-                found.steps[place] = replace(call, returned=True)
+        for place in running.origin(_tensors(out)).steps:
+            step = found.steps[place]
+            if isinstance(step, str):
+                found.returned.add(step)
+            else:
+                found.steps[place] = replace(step, returned=True)
         self.found.setdefault(running.path, found)
 
     def _before(self, path: str, given: Any) -> dict[str, Any]:
@@ -116,30 +146,23 @@ class Recorder(TorchFunctionMode):
         out = func(*args, **kwargs)
         if func in PASSING and id(given) in self._trails:
             self._trails[id(out)] = (out, self._trails[id(given)][1])
-        if self._stack and isinstance(out, Tensor):
-            self._stack[-1].results += self._same_output(func, out, args, kwargs)
         speaks = self._stack and self._stack[-1].path in self._codes
         if name is not None and speaks and (key := self._key()):
-            call = self._call(name, func, args, kwargs, key, given)
-            self._stack[-1].found.steps.append(call)
-            self._stack[-1].results.append((out, call))
+            self._stack[-1].add(self._call(name, func, args, kwargs, key, given), out, _Origin())
+        elif name is None and self._stack:
+            self._same_output(func, args[0] if func is Tensor.__setitem__ else out, _tensors((args, kwargs)))
         return out
 
-    def _same_output(
-        self, func: Any, out: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> list[tuple[Tensor, Call | str]]:
-        """Return the steps whose result the computed tensor still is, possibly on another scale, or together with others."""
-        if getattr(func, "__name__", "") in JOINING and args and isinstance(args[0], (tuple, list)):
-            joined = {id(each) for each in args[0]}
-            return [(out, step) for result, step in self._stack[-1].results if id(result) in joined]
-        if not is_arithmetic(func):
-            return []
-        changing = [
-            arg for arg in (*args, *kwargs.values()) if isinstance(arg, Tensor) and id(arg) not in self._constant
-        ]
-        if len(changing) != 1:
-            return []
-        return [(out, step) for result, step in self._stack[-1].results if result is changing[0]]
+    def _same_output(self, func: Any, out: Any, given: list[Tensor]) -> None:
+        """Note the steps whose result is in what a function computed, unless the function is a layer or adds the result of one."""
+        weights = [tensor for tensor in given if id(tensor) in self._weights or id(tensor._base) in self._weights]
+        if weights and len(weights) == len(given):
+            self._weights |= {id(tensor): tensor for tensor in _tensors(out)}
+        origin = self._stack[-1].origin(given)
+        if is_product(func) and weights:
+            return
+        free = origin.layer and is_sum(func)
+        self._stack[-1].keep(_tensors(out), _Origin(frozenset() if free else origin.steps, free))
 
     def _key(self) -> str:
         # only of the running module: its forward may also call the same class elsewhere, which is no part of the model
