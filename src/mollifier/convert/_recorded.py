@@ -81,6 +81,9 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self.found: dict[str, ForwardSummary] = {}
         self._names = {module: name for name, module in model.named_modules()}
+        self._places: dict[nn.Module, list[str]] = {}  # all names of each
+        for name, module in model.named_modules(remove_duplicate=False):
+            self._places.setdefault(module, []).append(name)
         self._codes: dict[str, dict[CodeType, str]] = {}  # by module: its methods that may call activations
         for module, path in self._names.items():
             methods = {getattr(type(module), name).__code__: name for name in intercepted_methods(type(module))}
@@ -105,14 +108,17 @@ class Recorder(TorchFunctionMode):
         path, given = running.path, next((arg for arg in args if isinstance(arg, Tensor)), None)
         above = self._stack[-1]
         trail = self._trails.get(id(given))
-        if has_tangent(module):
-            above.add(Call(module=_below(above.path, path), **self._before(above.path, given)), out, _Origin())
+        # (a hook is not told of keyword arguments)
+        known = _tensors(args) or [tensor for tensor, _ in above.results.values()]
+        also = above.origin(known) if passes_on(module) else _Origin()
+        also = replace(also, layer=affine_width(module) is not None or (also.layer and isinstance(module, SHAPING)))
+        names = [name for name in self._places[module] if name.startswith(f"{above.path}." if above.path else "")]
+        if not names:  # it belongs to another part of the model
+            above.keep(_tensors(out), also)
+        elif has_tangent(module):
+            above.add(Call(module=_below(above.path, names[0]), **self._before(above.path, given)), out, also)
         else:
-            # (a hook is not told of keyword arguments)
-            known = _tensors(args) or [tensor for tensor, _ in above.results.values()]
-            also = above.origin(known) if passes_on(module) else _Origin()
-            layer = affine_width(module) is not None or (also.layer and isinstance(module, SHAPING))
-            above.add(_below(above.path, path), out, replace(also, layer=layer))
+            above.add(_below(above.path, names[0]), out, also)
         if affine_width(module) is not None:
             self._trails[id(out)] = (out, _Trail(path))
         elif isinstance(module, BETWEEN) and trail is not None:
