@@ -12,8 +12,9 @@ from mollifier.convert._blocks import Noisy, PlannedBlock, join
 from mollifier.convert._forward import Call, ForwardSummary, trace_forward
 from mollifier.convert._named import Exclude
 from mollifier.convert._report import Skipped
+from mollifier.convert._returned import returned_children
 from mollifier.convert._shapes import CallRecord, recorded_width
-from mollifier.convert._source import function_attributes, functional_calls, returned_children
+from mollifier.convert._source import function_attributes, functional_calls
 from mollifier.convert._structure import Width, affine_width
 from mollifier.nn import Annealed, MollifiedBlock
 from mollifier.nn.recurrent import CellForward, RecurrentForward
@@ -36,6 +37,7 @@ class Planner:
         heard: By module, the functional activations of its methods, mollified or not: key and name.
         plain: Activation modules that are left alone in at least one of their places.
         inside: Modules whose forward is known, with children that it calls and that may compute activations of their own.
+        returned: Modules whose result the model returns, in forwards that are known only from their source.
     """
 
     model: nn.Module
@@ -50,6 +52,7 @@ class Planner:
     heard: dict[str, dict[str, str]] = field(default_factory=dict)
     plain: list[str] = field(default_factory=list)
     inside: list[tuple[str, str]] = field(default_factory=list)
+    returned: set[str] = field(default_factory=set)
 
     def walk(
         self,
@@ -68,6 +71,7 @@ class Planner:
             before: Width of the layer before it.
             output: Whether the model returns what this module returns. Its last activation then stays plain.
         """
+        output = output or path in self.returned
         if isinstance(module, (Annealed, MollifiedBlock, RecurrentForward, CellForward)):
             self._skip(path, module, reasons.BY_HAND)
             return
@@ -222,17 +226,21 @@ class Planner:
             if found is not None:
                 _Forward(self, found, module, path, block, output).plan()
                 return
+        returned = returned_children(module) if output and block is None else set()
+        self.returned |= {join(path, name) for name in returned}
         if self.activations:
             for name, function in function_attributes(module).items():
+                if name in returned:
+                    self._skip(path, str(activation(function)), reasons.OUTPUT)
+                    continue
                 transformer = isinstance(module, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer))
                 units = int(module.linear1.out_features if transformer else 1)  # type: ignore[union-attr, arg-type]
                 home = block or self._open(PlannedBlock(path, "activation"))
                 home.noisy.append(Noisy(path, activation(function), units, -1, attribute=name))
             for call in functional_calls(type(module)):
                 self._skip(path, call, why)
-        last = returned_children(type(module)) if output else set()
         for name, child in module.named_children():
-            self.walk(child, join(path, name), block, output=name in last)
+            self.walk(child, join(path, name), block)
 
 
 @dataclass
