@@ -21,7 +21,7 @@ class Net(nn.Module):
         super().__init__()
         self.fc1, self.norm, self.fc2 = nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 4)
         self.act, self.fc3 = nn.Tanh(), nn.Linear(4, 2)
-        self.unused = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+        self.unused = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.LayerNorm(2))
 
     def forward(self, x: Tensor) -> Tensor:
         h = F.relu(self.norm(self.fc1(x)), inplace=True)

@@ -161,3 +161,52 @@ def test_a_layer_is_called_an_output_layer_only_if_no_activation_follows_it():
     assert why(torch.celu).startswith("celu follows it")
     assert why(nn.CELU()).startswith("last (CELU) follows it")
     assert why(lambda x: x.logsumexp(1)).startswith("output layer: ")
+
+
+def bounded() -> nn.Sequential:
+    return nn.Sequential(mlp(8, 8, 4), nn.Sigmoid())
+
+
+class ActorCritic(nn.Module):
+    """What is called from outside: no forward, or one that calls nothing, or not everything."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.actor, self.critic, self.last, self.how = bounded(), bounded(), torch.sigmoid, how
+
+    def forward(self, x: Tensor) -> Tensor | None:
+        if self.how == "not implemented":
+            raise NotImplementedError
+        if "untraceable" in self.how and len(x) > 1000:
+            return x
+        return self.critic(x) if "critic" in self.how else None
+
+    def act(self, x: Tensor) -> Tensor:
+        return self.last(self.actor(x))
+
+
+@pytest.mark.parametrize("how", ["not implemented", "nothing", "critic", "critic, untraceable", "critic, example"])
+def test_what_a_forward_does_not_call_may_be_an_output(how):
+    report = mollifier.report(mollifier.mollify(ActorCritic(how), example=X if "example" in how else None))
+    assert {row.name for row in report.blocks} - {"(the model)"} == {"actor.0[0:1]", "critic.0[0:1]"}
+    assert [row.why for row in report.skipped if row.what == "Sigmoid"] == [OUTPUT] * 2
+    asked = [row.name for row in mollifier.plan(ActorCritic(how), output=True).blocks]
+    assert {"actor.1", "critic.1"} <= set(asked)
+
+
+@pytest.mark.parametrize("kind", [nn.ModuleDict, nn.ModuleList])
+def test_a_container_has_an_output_for_each_of_its_modules(kind):
+    parts = [bounded(), bounded()]
+    inner = nn.ModuleDict({"one": parts[0], "two": nn.ModuleList(parts[1:])})
+    model = inner if kind is nn.ModuleDict else nn.ModuleList(inner.values())
+    report = mollifier.report(mollifier.mollify(model))
+    assert [row.kind for row in report.blocks] == ["run", "run"]
+    assert [row.why for row in report.skipped if row.what == "Sigmoid"] == [OUTPUT] * 2
+    assert ((parts[1](9 * X) >= 0) & (parts[1](9 * X) <= 1)).all()
+
+
+def test_what_a_part_of_a_model_does_not_call_is_no_output_unless_the_model_returns_what_the_part_returns():
+    blocks = mollifier.plan(nn.Sequential(ActorCritic("critic"), nn.Linear(4, 1))).blocks
+    assert {"0.actor.1", "0.critic.1"} <= {row.name for row in blocks}
+    blocks = mollifier.plan(nn.Sequential(nn.Linear(8, 8), ActorCritic("critic"))).blocks
+    assert not {"1.actor.1", "1.critic.1"} & {row.name for row in blocks}

@@ -279,7 +279,7 @@ class _Forward:
                 self._function(step)
         for name, child in self.module.named_children():
             if not any(called == name or called.startswith(f"{name}.") for called in self.done):
-                self.planner.walk(child, join(self.path, name), self.block)
+                self.planner.walk(child, join(self.path, name), self.block, output=self.output)
 
     def _is_run(self, call: Call) -> bool:
         planner = self.planner
