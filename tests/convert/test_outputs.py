@@ -57,6 +57,7 @@ ENDS = {
     "where": lambda p: torch.where(p > 0.5, p, p**2),
     "written": lambda p: torch.zeros(16, 8).index_copy(1, torch.arange(4), p),
     "loss": lambda p: {"loss": F.binary_cross_entropy(p, torch.ones(16, 4)) + p.abs().mean()},
+    "clamped": lambda p: F.hardtanh(nn.Hardtanh(0.1, 0.9)(p), 0.2, 0.8),
     "attention": lambda p: torch.softmax(p @ p.T, -1) @ p,
 }
 

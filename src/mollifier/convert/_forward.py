@@ -110,7 +110,7 @@ def _look(module: nn.Module, training: bool) -> ForwardSummary:
         graph = tracer.trace(root)
     found = ForwardSummary()
     calls = {node: call for node in graph.nodes if (call := _call(node, module, tracer)) is not None}
-    returned = set(returned_nodes(graph, root, calls.__contains__))
+    returned = set(returned_nodes(graph, root, lambda node: node in calls and not calls[node].refused))
     for node in graph.nodes:
         call = calls.get(node)
         if call is not None:

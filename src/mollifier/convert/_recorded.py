@@ -154,7 +154,9 @@ class Recorder(TorchFunctionMode):
             self._trails[id(out)] = (out, self._trails[id(given)][1])
         speaks = self._stack and self._stack[-1].path in self._codes
         if name is not None and speaks and (key := self._key()):
-            self._stack[-1].add(self._call(name, func, args, kwargs, key, given), out, _Origin())
+            call = self._call(name, func, args, kwargs, key, given)
+            also = self._stack[-1].origin(_tensors((args, kwargs))) if call.refused else _Origin()
+            self._stack[-1].add(call, out, replace(also, layer=False))
         elif name is None and self._stack:
             self._same_output(func, args[0] if func is Tensor.__setitem__ else out, _tensors((args, kwargs)))
         return out
