@@ -394,3 +394,17 @@ def test_a_function_attribute_that_is_the_output_stays_plain():
     assert [row.activations[0].split()[0] for row in report.blocks] == ["relu", "sigmoid"]
     assert [row.why for row in report.skipped if row.what == "sigmoid"] == [OUTPUT]
     assert ((model(9 * X) >= 0) & (model(9 * X) <= 1)).all()
+
+
+def test_a_child_with_two_names_is_returned_under_both():
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.enc = self.dec = nn.Sequential(mlp(8, 8, 8), nn.Sigmoid())
+
+        def forward(self, x: Tensor) -> Tensor:
+            assert x.dim() == 2
+            return self.dec(self.enc(x))
+
+    assert returned_children(Tied()) == {"enc", "dec"}
+    assert [row.name for row in mollifier.plan(Tied()).blocks] == ["enc.0[0:1]"]

@@ -113,8 +113,10 @@ class Reader:
     def read(self, name: str) -> Value:
         """Return what an attribute may be; for a method or property, what it returns."""
         if name in self.children:
-            self.used.add(name)
-            return Value(children=frozenset({name}))
+            parts = self._module._modules
+            same = frozenset(other for other in self.children if parts[other] is parts[name])
+            self.used |= same
+            return Value(children=same)
         return self._attribute(name, Arguments(), None)
 
     def call(self, name: str, arguments: Arguments, after: type | None = None) -> Value:
