@@ -91,6 +91,7 @@ class Ends(nn.Module):
         self.one, self.two, self.how = nn.Linear(8, 8), nn.Linear(8, 8), how
         self.drop = nn.Dropout(0.1)
         self.weight = nn.Parameter(torch.ones(8, 8))
+        self.register_buffer("mask", torch.ones(8, 8))
 
     def forward(self, x: Tensor) -> Tensor:
         if "seen" in self.how and len(x) > 1000:
@@ -107,7 +108,11 @@ class Ends(nn.Module):
         if "three" in self.how:
             return x + (one - self.drop(self.two(x))) + 1
         if "tied" in self.how:
-            return torch.sigmoid(one @ self.weight.t()) * 2
+            return (one @ self.weight.t()) * 2
+        if "masked" in self.how:
+            return F.linear(one, self.weight * self.mask)
+        if "fixed" in self.how:
+            return F.linear(one, self.mask)
         return F.linear(one, self.weight) + 1
 
 
@@ -121,6 +126,8 @@ class Ends(nn.Module):
         ("skip", ["forward(one, tanh)"]),
         ("three", ["forward(one, tanh)"]),
         ("tied", ["forward(one, tanh)"]),
+        ("masked", ["forward(one, tanh)"]),
+        ("fixed", []),
         ("linear", ["forward(one, tanh)"]),
     ],
 )
@@ -162,6 +169,33 @@ def test_a_layer_is_called_an_output_layer_only_if_no_activation_follows_it():
     assert why(torch.celu).startswith("celu follows it")
     assert why(nn.CELU()).startswith("last (CELU) follows it")
     assert why(lambda x: x.logsumexp(1)).startswith("output layer: ")
+
+
+@pytest.mark.parametrize("untraceable", [False, True], ids=["traced", "example"])
+def test_a_part_that_returns_several_tensors_returns_the_output(untraceable):
+    class Both(Tailed):
+        def forward(self, x: Tensor):
+            return super().forward(x), x
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.both, self.head = mlp(8, 8, 8), Both(nn.Identity(), untraceable), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor, inner: bool = False):
+            y, x = self.both(self.body(x))
+            return (y * 2)[0]
+
+    report = mollifier.plan(Outer(), example=X if untraceable else None)
+    assert [row.name for row in report.blocks] == ["body[0:1]", "both.body[0:1]"]
+    assert {row.name: row.why for row in report.skipped}["both.act"] == OUTPUT
+    hidden = mollifier.plan(nn.Sequential(Outer(), nn.Linear(4, 4)), example=X if untraceable else None)
+    assert any(row.name.startswith("0.both.") and "act" in row.name for row in hidden.blocks)
+
+
+def test_long_sums_are_walked_once():
+    report = mollifier.plan(Tailed(lambda p: [p := p + p for _ in range(100)][-1]))
+    assert [row.name for row in report.blocks] == ["body[0:1]"]
 
 
 def bounded() -> nn.Sequential:

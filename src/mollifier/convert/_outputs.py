@@ -67,21 +67,27 @@ def _multiplies(node: fx.Node, module: nn.Module) -> bool:
 
 
 def _is_weight(node: fx.Node, module: nn.Module) -> bool:
-    if node.op != "get_attr":
-        return False
-    value = attrgetter(str(node.target))(module)
-    return isinstance(value, nn.Parameter) or (isinstance(value, Tensor) and value.requires_grad)
+    """Return whether a node is a parameter, or is computed from parameters and other constants alone."""
+    pending, weight = [node], False
+    for here in pending:  # grows while it is walked
+        if here.op == "get_attr":
+            value = attrgetter(str(here.target))(module)
+            weight |= isinstance(value, nn.Parameter) or (isinstance(value, Tensor) and value.requires_grad)
+        elif here.op not in ("call_function", "call_method"):
+            return False
+        pending += [each for each in here.all_input_nodes if each not in pending]
+    return weight
 
 
 def _adds_to_a_layer(node: fx.Node, module: nn.Module) -> bool:
     """Return whether a node is a sum, and one of the terms is the result of a layer."""
-    pending = node.all_input_nodes if is_sum(node.target) else []
-    while pending:
-        here = pending.pop()
+    pending = list(node.all_input_nodes) if is_sum(node.target) else []
+    for here in pending:  # grows while it is walked
         child = module.get_submodule(str(here.target)) if here.op == "call_module" else None
         if child is not None and affine_width(child) is not None:
             return True
-        pending += here.all_input_nodes if is_sum(here.target) or isinstance(child, SHAPING) else []
+        if is_sum(here.target) or isinstance(child, SHAPING):
+            pending += [each for each in here.all_input_nodes if each not in pending]
     return False
 
 

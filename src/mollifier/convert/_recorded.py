@@ -89,7 +89,8 @@ class Recorder(TorchFunctionMode):
             methods = {getattr(type(module), name).__code__: name for name in intercepted_methods(type(module))}
             if methods:
                 self._codes[path] = methods
-        # the parameters, and what is computed from them alone
+        self._buffers = {id(each) for each in model.buffers()}
+        # the parameters, and what is computed from parameters and buffers alone
         self._weights: dict[int, Tensor] = {id(each): each for each in model.parameters()}
         self._stack: list[_Running] = []
         self._counts: dict[FrameType, int] = {}
@@ -163,14 +164,18 @@ class Recorder(TorchFunctionMode):
 
     def _same_output(self, func: Any, out: Any, given: list[Tensor]) -> None:
         """Note the steps whose result is in what a function computed, unless the function is a layer or adds the result of one."""
-        weights = [tensor for tensor in given if id(tensor) in self._weights or id(tensor._base) in self._weights]
-        if weights and len(weights) == len(given):
+        others = [tensor for tensor in given if not self._is_weight(tensor)]
+        weights = len(others) < len(given)
+        if weights and all(id(tensor) in self._buffers for tensor in others):
             self._weights |= {id(tensor): tensor for tensor in _tensors(out)}
         origin = self._stack[-1].origin(given)
         if is_product(func) and weights:
             return
         free = origin.layer and is_sum(func)
         self._stack[-1].keep(_tensors(out), _Origin(frozenset() if free else origin.steps, free))
+
+    def _is_weight(self, tensor: Tensor) -> bool:
+        return id(tensor) in self._weights or id(tensor._base) in self._weights
 
     def _key(self) -> str:
         # only of the running module: its forward may also call the same class elsewhere, which is no part of the model
