@@ -103,6 +103,13 @@ class Ends(nn.Module):
             return torch.sigmoid(self.two(x)) * one
         if "sum" in self.how:
             return F.softplus(-self.two(x)).mean(1, True) + one.pow(2)
+        if "chain" in self.how:
+            x = one + x
+            return (x + F.dropout(torch.sigmoid(self.two(x)), 0.1, self.training)) * 0.5
+        if "both" in self.how:
+            return one + F.softplus(one) + torch.sigmoid(self.two(x))
+        if "product" in self.how:
+            return one * F.linear(one, self.weight) + 1
         if "skip" in self.how:
             return self.two(one) + one
         if "three" in self.how:
@@ -123,6 +130,9 @@ class Ends(nn.Module):
         ("residual", []),
         ("gate", []),
         ("sum", []),
+        ("chain", ["forward(one, tanh)"]),
+        ("both", []),
+        ("product", []),
         ("skip", ["forward(one, tanh)"]),
         ("three", ["forward(one, tanh)"]),
         ("tied", ["forward(one, tanh)"]),

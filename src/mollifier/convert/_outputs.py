@@ -41,8 +41,8 @@ def is_product(function: object) -> bool:
 def returned_nodes(graph: fx.Graph, module: nn.Module, is_activation: Callable[[fx.Node], bool]) -> Iterator[fx.Node]:
     """Yield the nodes that what a forward returns is computed from, back to its activations and to its children with parameters.
 
-    Whatever comes before a layer is hidden. Two of them are not modules: a product with a weight, and a sum with the result of a layer,
-    which takes all values anyway.
+    Whatever comes before a layer is hidden. A product with a weight is a layer as well. A sum with the result of a layer takes all values
+    anyway, and hides its terms. What a skip connection adds is hidden by the layers that it goes past.
     """
     (output,) = [node for node in graph.nodes if node.op == "output"]
     pending, seen = list(output.all_input_nodes), set[fx.Node]()
@@ -55,10 +55,11 @@ def returned_nodes(graph: fx.Graph, module: nn.Module, is_activation: Callable[[
         if is_activation(node):
             continue
         if node.op == "call_module":
-            go_on = passes_on(module.get_submodule(str(node.target)))
-        else:
-            go_on = not _multiplies(node, module) and not _adds_to_a_layer(node, module)
-        pending += node.all_input_nodes if go_on else []
+            pending += node.all_input_nodes if passes_on(module.get_submodule(str(node.target))) else []
+        elif is_sum(node.target):
+            pending += [] if _adds_to_a_layer(node, module) else _without_skips(node.all_input_nodes, module)
+        elif not _multiplies(node, module):
+            pending += node.all_input_nodes
 
 
 def _multiplies(node: fx.Node, module: nn.Module) -> bool:
@@ -80,14 +81,37 @@ def _is_weight(node: fx.Node, module: nn.Module) -> bool:
 
 
 def _adds_to_a_layer(node: fx.Node, module: nn.Module) -> bool:
-    """Return whether a node is a sum, and one of the terms is the result of a layer."""
-    pending = list(node.all_input_nodes) if is_sum(node.target) else []
+    """Return whether one of the terms of a sum is the result of a layer."""
+    pending = list(node.all_input_nodes)
     for here in pending:  # grows while it is walked
         child = module.get_submodule(str(here.target)) if here.op == "call_module" else None
         if child is not None and affine_width(child) is not None:
             return True
         if is_sum(here.target) or isinstance(child, SHAPING):
             pending += [each for each in here.all_input_nodes if each not in pending]
+    return False
+
+
+def _without_skips(terms: list[fx.Node], module: nn.Module) -> list[fx.Node]:
+    """Return the terms of a sum from which no other term is computed through a layer."""
+    return [term for term in terms if not any(_is_below(term, other, module) for other in terms if other is not term)]
+
+
+def _is_below(low: fx.Node, high: fx.Node, module: nn.Module) -> bool:
+    """Return whether one node is computed from another through a layer."""
+    pending, seen = [(high, False)], set[tuple[fx.Node, bool]]()
+    while pending:
+        node, layer = pending.pop()
+        if node is low and layer:
+            return True
+        if (node, layer) in seen:
+            continue
+        seen.add((node, layer))
+        if node.op == "call_module":
+            layer |= next(module.get_submodule(str(node.target)).parameters(), None) is not None
+        else:
+            layer |= _multiplies(node, module)
+        pending += [(each, layer) for each in node.all_input_nodes]
     return False
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -29,13 +31,31 @@ class _Trail:
 
 @dataclass(frozen=True)
 class _Origin:
-    """What a tensor was computed from: the places of its steps in the forward, and whether it is the result of a layer or a sum with one."""
+    """What a tensor was computed from, as places of steps in the forward.
+
+    Attributes:
+        steps: Those whose result it is, or contains.
+        hidden: Those before a layer.
+        below: All of them.
+        layer: Whether it is the result of a layer, or a sum with one.
+    """
 
     steps: frozenset[int] = frozenset()
+    hidden: frozenset[int] = frozenset()
+    below: frozenset[int] = frozenset()
     layer: bool = False
 
     def __or__(self, other: _Origin) -> _Origin:
-        return _Origin(self.steps | other.steps, self.layer or other.layer)
+        sets = (self.steps | other.steps, self.hidden | other.hidden, self.below | other.below)
+        return _Origin(*sets, self.layer or other.layer)
+
+    def after_activation(self) -> _Origin:
+        """Return what the result of an activation was computed from."""
+        return replace(self, steps=frozenset(), layer=False)
+
+    def after_layer(self) -> _Origin:
+        """Return what the result of a layer was computed from."""
+        return _Origin(hidden=self.below, below=self.below)
 
 
 @dataclass
@@ -57,7 +77,7 @@ class _Running:
 
     def keep(self, tensors: Iterable[Tensor], origin: _Origin) -> None:
         """Note what these tensors were computed from; a view that was written to is a part of its base."""
-        if not origin.steps and not origin.layer:
+        if not origin.below:
             return
         for tensor in tensors:
             self.results[id(tensor)] = tensor, origin
@@ -66,7 +86,8 @@ class _Running:
 
     def add(self, step: Call | str, result: Any, also: _Origin) -> None:
         """Note a step with its result, which may be that of earlier steps as well."""
-        self.keep(_tensors(result), replace(also, steps=also.steps | {len(self.found.steps)}))
+        here = frozenset({len(self.found.steps)})
+        self.keep(_tensors(result), also | _Origin(here, below=here))
         self.found.steps.append(step)
 
 
@@ -111,8 +132,12 @@ class Recorder(TorchFunctionMode):
         trail = self._trails.get(id(given))
         # (a hook is not told of keyword arguments)
         known = _tensors(args) or [tensor for tensor, _ in above.results.values()]
-        also = above.origin(known) if passes_on(module) else _Origin()
-        also = replace(also, layer=affine_width(module) is not None or (also.layer and isinstance(module, SHAPING)))
+        also = above.origin(known)
+        layer = affine_width(module) is not None or (also.layer and isinstance(module, SHAPING))
+        if not passes_on(module):
+            weighs = next(module.parameters(), None) is not None
+            also = also.after_layer() if weighs else also.after_activation()
+        also = replace(also, layer=layer)
         names = [name for name in self._places[module] if name.startswith(f"{above.path}." if above.path else "")]
         if not names:  # it belongs to another part of the model
             above.keep(_tensors(out), also)
@@ -156,8 +181,8 @@ class Recorder(TorchFunctionMode):
         speaks = self._stack and self._stack[-1].path in self._codes
         if name is not None and speaks and (key := self._key()):
             call = self._call(name, func, args, kwargs, key, given)
-            also = self._stack[-1].origin(_tensors((args, kwargs))) if call.refused else _Origin()
-            self._stack[-1].add(call, out, replace(also, layer=False))
+            also = self._stack[-1].origin(_tensors((args, kwargs)))
+            self._stack[-1].add(call, out, also if call.refused else also.after_activation())
         elif name is None and self._stack:
             self._same_output(func, args[0] if func is Tensor.__setitem__ else out, _tensors((args, kwargs)))
         return out
@@ -168,11 +193,19 @@ class Recorder(TorchFunctionMode):
         weights = len(others) < len(given)
         if weights and all(id(tensor) in self._buffers for tensor in others):
             self._weights |= {id(tensor): tensor for tensor in _tensors(out)}
-        origin = self._stack[-1].origin(given)
+        terms = [self._stack[-1].origin([tensor]) for tensor in given]
+        origin = functools.reduce(operator.or_, terms, _Origin())
         if is_product(func) and weights:
-            return
-        free = origin.layer and is_sum(func)
-        self._stack[-1].keep(_tensors(out), _Origin(frozenset() if free else origin.steps, free))
+            origin = origin.after_layer()
+        elif not is_sum(func):
+            origin = replace(origin, layer=False)
+        elif origin.layer:
+            origin = replace(origin, steps=frozenset())
+        else:  # what a skip connection adds is hidden by the layers that it goes past
+            past = [any(one.steps <= other.hidden for other in terms if other is not one) for one in terms]
+            kept = [one.steps for one, skipped in zip(terms, past, strict=True) if not skipped]
+            origin = replace(origin, steps=frozenset().union(*kept))
+        self._stack[-1].keep(_tensors(out), origin)
 
     def _is_weight(self, tensor: Tensor) -> bool:
         return id(tensor) in self._weights or id(tensor._base) in self._weights
