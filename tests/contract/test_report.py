@@ -70,7 +70,7 @@ class Holding(nn.Module):
 
     def __init__(self, other: nn.Module) -> None:
         super().__init__()
-        self.run, self.other = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), other
+        self.run, self.other = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4)), other
 
     def forward(self, x: Tensor) -> Any:
         return self.other(self.run(x))

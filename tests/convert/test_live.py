@@ -21,7 +21,7 @@ class Net(nn.Module):
         super().__init__()
         self.fc1, self.norm, self.fc2 = nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 4)
         self.act, self.fc3 = nn.Tanh(), nn.Linear(4, 2)
-        self.unused = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+        self.unused = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.LayerNorm(2))
 
     def forward(self, x: Tensor) -> Tensor:
         h = F.relu(self.norm(self.fc1(x)), inplace=True)
@@ -58,12 +58,12 @@ class Left(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.fc, self.pool = nn.Linear(3, 3), nn.AvgPool1d(1)
+        self.fc, self.pool, self.head = nn.Linear(3, 3), nn.AvgPool1d(1), nn.Linear(3, 3)
 
     def forward(self, x: Tensor, slope: float = 0.1) -> Tensor:
         h = self.fc(x)
         y = F.relu(h, inplace=True)
-        return torch.tanh(self.pool(h + y)) + F.leaky_relu(x, slope) + F.hardtanh(x, 1.0, 2.0)
+        return self.head(torch.tanh(self.pool(h + y)) + F.leaky_relu(x, slope) + F.hardtanh(x, 1.0, 2.0))
 
 
 class Outer(nn.Module):

@@ -138,3 +138,24 @@ def test_an_example_and_residual_blocks():
     report = mollifier.report(mollifier.mollify(model, example=x))
     assert [(row.kind, row.units) for row in report.blocks] == [("residual", "2 → 2"), ("residual", "2 → 4")]
     assert model(x).shape == (2, 1, 4, 4)
+
+
+class Borrows(nn.Module):
+    """Calls a module that another part of the model has as well, or that only that part has."""
+
+    def __init__(self, other: nn.Module, shared: bool) -> None:
+        super().__init__()
+        self.own, self.other = nn.Linear(3, 3), other if shared else [other]
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(x) > 1000:  # torch.fx cannot trace this
+            return x
+        other = self.other if isinstance(self.other, nn.Module) else self.other[0]
+        return torch.tanh(self.own(other(x)))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_an_example_may_call_a_module_that_belongs_to_another_part(shared):
+    one = nn.Linear(3, 3)
+    model = nn.Sequential(one, nn.Tanh(), Borrows(one, shared), nn.Linear(3, 1))
+    assert [row.name for row in mollifier.plan(model, example=X).blocks] == ["[0:1]", "2.forward(own, tanh)"]

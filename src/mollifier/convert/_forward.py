@@ -21,7 +21,7 @@ from mollifier.convert._callers import Place, calling_method
 from mollifier.convert._calls import Call, ForwardSummary, merged
 from mollifier.convert._live import PASSING, intercepted_methods
 from mollifier.convert._outputs import returned_nodes
-from mollifier.convert._structure import BETWEEN, affine_width, works_in_place
+from mollifier.convert._structure import BETWEEN, NO_TANGENT, affine_width, is_unknown, works_in_place
 from mollifier.convert._unchanged import copied, unchanged
 from mollifier.convert._values import Value, refusal, values_of
 
@@ -53,13 +53,15 @@ def _look(module: nn.Module, training: bool) -> ForwardSummary:
     with unchanged(module), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tracer = _OwnForward(type(module))
+        root = _copy_of(module, training)
         with _Known(tracer) as known:
-            graph = tracer.trace(_copy_of(module, training))
+            graph = tracer.trace(root)
     tracer.values = values_of(graph, module)
     found = ForwardSummary([*known.calls])
-    returned = set(returned_nodes(graph, module))
+    calls = {node: call for node in graph.nodes if (call := _call(node, module, tracer)) is not None}
+    returned = set(returned_nodes(graph, root, lambda node: node in calls and not calls[node].refused))
     for node in graph.nodes:
-        call = _call(node, module, tracer)
+        call = calls.get(node)
         if call is not None:
             found.steps.append(replace(call, returned=node in returned))
             if call.place:
@@ -68,9 +70,9 @@ def _look(module: nn.Module, training: bool) -> ForwardSummary:
             found.steps.append(str(node.target))
             if any(len(each.users) > 1 for each in node.all_input_nodes[:1]):
                 found.read_again.add(str(node.target))
-            if node in returned:
-                found.returned.add(str(node.target))
             users = list(node.users)
+            if node in returned and not _may_be_activated(node, module):
+                found.returned.add(str(node.target))
             if users:
                 found.followed[str(node.target)] = " and ".join(dict.fromkeys(_name(user, module) for user in users))
     return found
@@ -222,6 +224,17 @@ def _before(node: fx.Node, module: nn.Module) -> dict[str, Any]:
             break
         before = before.args[0] if before.args else before.kwargs.get("input")
     return {}
+
+
+def _may_be_activated(node: fx.Node, module: nn.Module) -> bool:
+    """Return whether a layer's result goes to what may be an activation, but not one of the table: it is no output layer then."""
+    if affine_width(module.get_submodule(str(node.target))) is None:
+        return False
+    children = [module.get_submodule(str(user.target)) for user in node.users if user.op == "call_module"]
+    if any(is_unknown(child) or type(child) in NO_TANGENT for child in children):
+        return True
+    names = {kind.__name__.lower() for kind in NO_TANGENT}
+    return any(str(getattr(user.target, "__name__", user.target)).strip("_") in names for user in node.users)
 
 
 def _name(node: fx.Node, module: nn.Module) -> str:

@@ -14,8 +14,9 @@ from mollifier.convert._calls import Call, ForwardSummary
 from mollifier.convert._forward import trace_forward
 from mollifier.convert._named import Exclude
 from mollifier.convert._report import Skipped
+from mollifier.convert._returned import returned_children
 from mollifier.convert._shapes import CallRecord, recorded_width
-from mollifier.convert._source import function_attributes, functional_calls, returned_children
+from mollifier.convert._source import function_attributes, functional_calls
 from mollifier.convert._structure import Width, affine_width
 from mollifier.nn import Annealed, MollifiedBlock
 from mollifier.nn.recurrent import CellForward, RecurrentForward
@@ -40,6 +41,7 @@ class Planner:
         plain: Activation modules that are left alone in at least one of their places.
         inside: Modules whose forward is known, with children that it calls and that may compute activations of their own.
         in_place: Activation modules that change, in place, what something else reads again.
+        returned: Modules whose result the model returns, in forwards that are known only from their source.
     """
 
     model: nn.Module
@@ -56,6 +58,7 @@ class Planner:
     plain: list[str] = field(default_factory=list)
     inside: list[tuple[str, str]] = field(default_factory=list)
     in_place: set[str] = field(default_factory=set)
+    returned: set[str] = field(default_factory=set)
 
     def walk(
         self,
@@ -74,6 +77,7 @@ class Planner:
             before: Width of the layer before it.
             output: Whether the model returns what this module returns. Its last activation then stays plain.
         """
+        output = output or path in self.returned
         if isinstance(module, ParametrizationList):
             self._weight(module, path)
             return
@@ -208,7 +212,7 @@ class Planner:
             if plain:
                 self._skip(here, child, reasons.layer(children[index + 1 :], output))
             else:
-                self.walk(child, here, block, before, output and index == last)
+                self.walk(child, here, block, before, output and index >= last)
             before = width or (before if isinstance(child, structure.BETWEEN) else None)
             index += 1
 
@@ -239,17 +243,21 @@ class Planner:
             if found is not None:
                 _Forward(self, found, module, path, block, output).plan()
                 return
+        returned = returned_children(module) if output and block is None else set()
+        self.returned |= {join(path, name) for name in returned}
         if self.activations:
             for name, function in function_attributes(module).items():
+                if name in returned:
+                    self._skip(path, str(activation(function)), reasons.OUTPUT)
+                    continue
                 transformer = isinstance(module, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer))
                 units = int(module.linear1.out_features if transformer else 1)  # type: ignore[union-attr, arg-type]
                 home = block or self._open(PlannedBlock(path, "activation"))
                 home.noisy.append(Noisy(path, activation(function), units, -1, attribute=name))
             for call in functional_calls(type(module)):
                 self._skip(path, call, why)
-        last = returned_children(type(module)) if output else set()
         for name, child in module.named_children():
-            self.walk(child, join(path, name), block, output=name in last)
+            self.walk(child, join(path, name), block)
 
 
 _NO_LAYER = "no layer"  # where a module is called that ends no run
@@ -303,7 +311,7 @@ class _Forward:
                 self._function(step, (step.key, _called_name(step)) in ending)
         for name, child in self.module.named_children():
             if not any(called == name or called.startswith(f"{name}.") for called in self.done):
-                self.planner.walk(child, join(self.path, name), self.block)
+                self.planner.walk(child, join(self.path, name), self.block, output=self.output)
 
     def _is_run(self, call: Call) -> bool:
         planner = self.planner
@@ -318,7 +326,7 @@ class _Forward:
 
     def _left_alone(self, call: Call) -> str:
         """Return why the activation stays plain in this call."""
-        if self.output and call.returned and self.block is None:
+        if self.output and call.returned and self.block is None and not call.refused:
             return reasons.OUTPUT
         name = join(self.path, f"forward({call.label})")
         return reasons.EXCLUDED if self.planner.exclude.call(name, call.function) else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field, replace
 from types import CodeType, FrameType
@@ -15,8 +17,9 @@ from mollifier.activations import function_name, of_function
 from mollifier.convert._callers import Place, calling_method
 from mollifier.convert._calls import Call, ForwardSummary
 from mollifier.convert._live import PASSING, intercepted_methods
-from mollifier.convert._outputs import JOINING, is_arithmetic
-from mollifier.convert._structure import BETWEEN, affine_width, has_tangent
+from mollifier.convert._origins import Origin, Origins
+from mollifier.convert._outputs import is_product, is_sum
+from mollifier.convert._structure import BETWEEN, SHAPING, affine_width, has_tangent, passes_on
 from mollifier.convert._values import Value, computed, leaf, refusal
 from mollifier.nn.copy import version
 
@@ -36,20 +39,24 @@ class _Trail:
 
 @dataclass
 class _Running:
-    """A running forward: what its input is the output of, what it has done so far, the results of its activations and children, and the values of
-    its activations.
+    """A running forward: what its input is the output of, what it has done so far, which of that its tensors were computed from, and the values
+    of its activations, by their place among the steps.
     """
 
     path: str
     trail: _Trail | None = None
     found: ForwardSummary = field(default_factory=ForwardSummary)
-    results: list[tuple[Tensor, Call | str]] = field(default_factory=list)
+    origins: Origins = field(default_factory=Origins)
     values: dict[int, Value] = field(default_factory=dict)
 
-    def add(self, call: Call, out: Tensor, value: Value) -> None:
-        self.found.steps.append(call)
-        self.results.append((out, call))
-        self.values[id(call)] = value
+    def add(self, step: Call | str, result: Any, also: Origin, value: Value | None = None) -> None:
+        """Note a step with its result, which may be that of earlier steps as well, and the value of an activation."""
+        place = len(self.found.steps)
+        here = frozenset({place})
+        self.origins.keep(_tensors(result), also | Origin(here, below=here))
+        self.found.steps.append(step)
+        if value is not None:
+            self.values[place] = value
 
 
 class Recorder(TorchFunctionMode):
@@ -63,12 +70,17 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self.found: dict[str, ForwardSummary] = {}
         self._names = {module: name for name, module in model.named_modules()}
+        self._places: dict[nn.Module, list[str]] = {}  # all names of each
+        for name, module in model.named_modules(remove_duplicate=False):
+            self._places.setdefault(module, []).append(name)
         self._codes: dict[str, dict[CodeType, str]] = {}  # by module: its methods that may call activations
         for module, path in self._names.items():
             methods = {getattr(type(module), name).__code__: name for name in intercepted_methods(type(module))}
             if methods:
                 self._codes[path] = methods
-        self._constant = {id(each) for each in (*model.parameters(), *model.buffers())}
+        self._buffers = {id(each) for each in model.buffers()}
+        # the parameters, and what is computed from parameters and buffers alone
+        self._weights: dict[int, Tensor] = {id(each): each for each in model.parameters()}
         self._values: MutableMapping[Tensor, Value] = WeakTensorKeyDictionary()
         self._values.update({each: leaf("parameter") for each in model.parameters()})
         self._values.update({each: leaf("buffer") for each in model.buffers()})
@@ -84,37 +96,44 @@ class Recorder(TorchFunctionMode):
     def leave(self, module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         """It ends."""
         running = self._stack.pop()
-        returned = {id(tensor) for tensor in _tensors(out)} | {
-            id(t._base) for t in _tensors(out) if t._base is not None
-        }
-        self._finish(running, returned)
-        if not self._stack or not isinstance(out, Tensor):
+        self._finish(running, out)
+        if not self._stack:
             return
         path, trail, above = running.path, running.trail, self._stack[-1]
-        if has_tangent(module):
-            call = Call(module=_below(above.path, path), **_before(above.path, trail))
-            above.add(call, out, self._value(out))
+        # (a hook is not told of keyword arguments)
+        known = _tensors(args) or above.origins.tensors()
+        also = above.origins.of(known)
+        layer = affine_width(module) is not None or (also.layer and isinstance(module, SHAPING))
+        if not passes_on(module):
+            weighs = next(module.parameters(), None) is not None
+            also = also.after_layer() if weighs else also.after_activation()
+        also = replace(also, layer=layer)
+        names = [name for name in self._places[module] if name.startswith(f"{above.path}." if above.path else "")]
+        if not names:  # it belongs to another part of the model
+            above.origins.keep(_tensors(out), also)
+        elif has_tangent(module):
+            above.add(
+                Call(module=_below(above.path, names[0]), **_before(above.path, trail)), out, also, self._value(out)
+            )
         else:
-            above.found.steps.append(_below(above.path, path))
-            above.results.append((out, _below(above.path, path)))
+            above.add(_below(above.path, names[0]), out, also)
         if affine_width(module) is not None:
             self._trails[id(out)] = _Trail(out, version(out), path)
         elif isinstance(module, BETWEEN) and trail is not None:
             self._trails[id(out)] = _Trail(out, version(out), trail.layer, (*trail.between, path))
 
-    def _finish(self, running: _Running, returned: set[int]) -> None:
+    def _finish(self, running: _Running, out: Any) -> None:
         found = running.found
-        steps = [
-            step
-            for out, step in running.results
-            if id(out) in returned or (out._base is not None and id(out._base) in returned)
-        ]
-        found.returned |= {step for step in steps if isinstance(step, str)}
-        outputs = {id(step) for step in steps}
-        for place, call in enumerate(found.steps):
-            if isinstance(call, Call):
-                refused = call.refused or refusal(running.values[id(call)])
-                found.steps[place] = replace(call, returned=id(call) in outputs, refused=refused)
+        for place in running.origins.of(_tensors(out)).steps:
+            step = found.steps[place]
+            if isinstance(step, str):
+                found.returned.add(step)
+            else:
+                found.steps[place] = replace(step, returned=True)
+        for place, value in running.values.items():
+            call = found.steps[place]
+            if isinstance(call, Call) and not call.refused:
+                found.steps[place] = replace(call, refused=refusal(value))
         self.found.setdefault(running.path, found)
 
     def _trail(self, given: Any) -> _Trail | None:
@@ -131,8 +150,6 @@ class Recorder(TorchFunctionMode):
         out = func(*args, **kwargs)
         if func in PASSING and trail is not None:
             self._trails[id(out)] = replace(trail, out=out, version=version(out))
-        if self._stack and isinstance(out, Tensor):
-            self._stack[-1].results += self._same_output(func, out, args, kwargs)
         speaks = self._stack and self._stack[-1].path in self._codes
         if isinstance(out, Tensor):
             inputs = [self._value(each) for each in _tensors((*args, *kwargs.values()))]
@@ -141,28 +158,38 @@ class Recorder(TorchFunctionMode):
         if name is not None and key:
             call = self._call(name, func, args, kwargs, trail)
             call = replace(call, key=key, place=place, refused=call.refused or refused)
-            self._stack[-1].add(call, out, self._value(out))
+            also = self._stack[-1].origins.of(_tensors((args, kwargs)))
+            self._stack[-1].add(call, out, also if call.refused else also.after_activation(), self._value(out))
             self._stack[-1].found.places.setdefault(key, []).append(place)
+        elif name is None and self._stack:
+            self._same_output(func, args[0] if func is Tensor.__setitem__ else out, _tensors((args, kwargs)))
         return out
 
     def _value(self, tensor: Tensor) -> Value:
         return self._values.setdefault(tensor, leaf("data"))
 
-    def _same_output(
-        self, func: Any, out: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> list[tuple[Tensor, Call | str]]:
-        """Return the steps whose result the computed tensor still is, possibly on another scale, or together with others."""
-        if getattr(func, "__name__", "") in JOINING and args and isinstance(args[0], (tuple, list)):
-            joined = {id(each) for each in args[0]}
-            return [(out, step) for result, step in self._stack[-1].results if id(result) in joined]
-        if not is_arithmetic(func):
-            return []
-        changing = [
-            arg for arg in (*args, *kwargs.values()) if isinstance(arg, Tensor) and id(arg) not in self._constant
-        ]
-        if len(changing) != 1:
-            return []
-        return [(out, step) for result, step in self._stack[-1].results if result is changing[0]]
+    def _same_output(self, func: Any, out: Any, given: list[Tensor]) -> None:
+        """Note the steps whose result is in what a function computed, unless the function is a layer or adds the result of one."""
+        others = [tensor for tensor in given if not self._is_weight(tensor)]
+        weights = len(others) < len(given)
+        if weights and all(id(tensor) in self._buffers for tensor in others):
+            self._weights |= {id(tensor): tensor for tensor in _tensors(out)}
+        terms = [self._stack[-1].origins.of([tensor]) for tensor in given]
+        origin = functools.reduce(operator.or_, terms, Origin())
+        if is_product(func) and weights:
+            origin = origin.after_layer()
+        elif not is_sum(func):
+            origin = replace(origin, layer=False)
+        elif origin.layer:
+            origin = replace(origin, steps=frozenset())
+        else:  # what a skip connection adds is hidden by the layers that it goes past
+            past = [any(one.steps <= other.hidden for other in terms if other is not one) for one in terms]
+            kept = [one.steps for one, skipped in zip(terms, past, strict=True) if not skipped]
+            origin = replace(origin, steps=frozenset().union(*kept))
+        self._stack[-1].origins.keep(_tensors(out), origin)
+
+    def _is_weight(self, tensor: Tensor) -> bool:
+        return id(tensor) in self._weights or id(tensor._base) in self._weights
 
     def _where(self) -> tuple[str, Place, str]:
         """Return which call of an activation this is in the running forward, or "", where it is, and why it cannot be mollified, or ""."""

@@ -141,12 +141,21 @@ def runs(modules: Sequence[nn.Module]) -> dict[int, int]:
 
 
 def last_place(modules: Sequence[nn.Module]) -> int:
-    """Return the index of the last module that does more than change the shape, or -1.
+    """Return the index of the last module that does more than pass on what it is given, or 0.
 
-    >>> last_place([nn.Linear(2, 2), nn.Sigmoid(), nn.Flatten()])
+    >>> last_place([nn.Linear(2, 2), nn.Sigmoid(), nn.Flatten(), nn.AvgPool1d(2)])
     1
     """
-    return max((index for index, module in enumerate(modules) if not isinstance(module, SHAPING)), default=-1)
+    return max((index for index, module in enumerate(modules) if not passes_on(module)), default=0)
+
+
+def passes_on(module: nn.Module) -> bool:
+    """Return whether a module has neither parameters nor activations: it may change shapes, pool, normalize or compare, but it is no layer.
+
+    >>> passes_on(nn.PixelShuffle(2)), passes_on(nn.Sigmoid()), passes_on(nn.Linear(2, 2))
+    (True, False, False)
+    """
+    return next(module.parameters(), None) is None and not any(map(has_tangent, module.modules()))
 
 
 def may_call_activations(module: nn.Module) -> bool:

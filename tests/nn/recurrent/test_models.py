@@ -190,7 +190,7 @@ def test_a_forward_of_its_own_is_left_alone_and_said_so() -> None:
 def test_built_by_hand(kind: Any) -> None:
     """It keeps its own level, mollify says so, and restore does not take it apart."""
     part = kind(4, 4, level=0.5)
-    model = nn.ModuleDict({"hand": part, "mlp": nn.Sequential(nn.Linear(4, 4), nn.Tanh())})
+    model = nn.ModuleDict({"hand": part, "mlp": nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))})
     with pytest.raises(ValueError, match="was not mollified by mollify"):
         mollifier.restore(part)
     mollifier.mollify(model)
