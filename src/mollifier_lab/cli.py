@@ -10,6 +10,8 @@ import os
 import signal
 import sys
 
+from mollifier_lab.interrupts import PRESSED, press
+
 TYPE_CHECKING = False  # see `mollifier_lab`: as little as possible is imported before `main` can handle Ctrl-C
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +28,6 @@ Mollifying Networks: the paper's experiments. To start: mollifier compare parity
 commands:"""
 FAILED, WRONG, INTERRUPTED = 1, 2, 130
 SHORT = ("can't allocate memory", "out of memory", "Storage size calculation overflowed", "Cannot allocate memory")
-# Each Ctrl-C so far: libraries that are being imported may swallow its exception, and fail later with another.
-PRESSED: list[int] = []
 BUG = "this is a bug in mollifier. MOLLIFIER_DEBUG=1 shows where it happened; please report it"
 
 
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The words after `mollifier`; by default those of this process.
     """
     if argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _press)
+        signal.signal(signal.SIGINT, press)
     try:
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
@@ -87,11 +87,6 @@ def _end(error: BaseException) -> tuple[str, int]:
                 WRONG,
             )
     return f"error: {type(error).__name__}: {text[:500]}; {BUG}", WRONG
-
-
-def _press(number: int, _frame: object) -> None:
-    PRESSED.append(number)
-    raise KeyboardInterrupt
 
 
 def _interrupted(error: BaseException | None) -> bool:

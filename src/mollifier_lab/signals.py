@@ -7,9 +7,12 @@ import threading
 from types import TracebackType
 from typing import Any
 
+from mollifier_lab.interrupts import PRESSED
+
 
 class Stop:
-    """Record whether the process has been told to stop. The first signal sets the flag, the second interrupts at once.
+    """Record whether the process has been told to stop. The first signal sets the flag, the second interrupts at once. A Ctrl-C that a library
+    swallowed before, while it was imported, is the first.
 
     >>> with Stop() as stop:
     ...     stop.asked
@@ -17,7 +20,7 @@ class Stop:
     """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.asked = bool(PRESSED)
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Stop:

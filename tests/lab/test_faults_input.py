@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from mollifier_lab import RunConfig, cli
+from mollifier_lab import RunConfig, cli, interrupts
 from mollifier_lab.cli import main
 from mollifier_lab.errors import LabError
 from mollifier_lab.hardware import MOST, Hardware
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings import SEEDS
+from mollifier_lab.signals import Stop
 
 CONFIG = RunConfig.make("parity", "mollified", preset="quick", bits=4, width=8, depth=2, samples=16, updates=4)
 RESULT = {
@@ -194,13 +195,17 @@ def test_an_interrupt_that_a_library_swallowed_is_one_all_the_same(
 ) -> None:
     def swallow(_words: list[str]) -> None:
         with contextlib.suppress(KeyboardInterrupt):
-            cli._press(2, None)
+            interrupts.press(2, None)
         raise ImportError("cannot load module more than once per process")
 
-    monkeypatch.setattr(cli, "PRESSED", [])
     monkeypatch.setattr(cli, "parse", swallow)
-    assert cli.main(["train"]) == 130
-    assert capsys.readouterr().err == "interrupted\n"
+    try:
+        assert cli.main(["train"]) == 130
+        assert capsys.readouterr().err == "interrupted\n"
+        with Stop() as stop:  # had the library not failed, a run would stop at its first update
+            assert stop.asked
+    finally:
+        interrupts.PRESSED.clear()
 
 
 def test_an_interrupted_import_is_an_interruption(
