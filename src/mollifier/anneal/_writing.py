@@ -56,7 +56,6 @@ class LevelWriter:
                     address = level.data_ptr()
                     number = ctypes.c_double.from_address(address)
                     self._places.append(_Place(buffers, level, address, number, block))
-
                 else:
                     self._others.append((buffers, block))
         self._levels = [place.level for place in self._places]
