@@ -165,7 +165,7 @@ _ALL = (
     ),
     Study(
         name="characters", task="characters", claim="training loss 0.128 mollified, 0.148 plain, at 80,000 updates, on vectors of its own",
-        methods=("plain", "mollified"), seeds=2, hours=0.75, trial_changes={"updates": 3000}, trial_part=0.04,
+        methods=("plain", "mollified"), seeds=2, hours=0.75, trial_changes={"updates": 8000}, trial_part=0.1,
         smoke={**_MLP, "words": 3000, "valid": 100, "width": 16, "embedding": 8},
     ),
     Study(
