@@ -35,6 +35,16 @@ def atomic(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
+def shown(path: str | Path) -> str:
+    """Return a path for a command line or a record: relative to the working folder if it is inside, so that records name no machine's folders.
+
+    >>> shown(Path("results").resolve()), shown("/elsewhere")
+    ('results', '/elsewhere')
+    """
+    path = Path(path)
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
 @contextlib.contextmanager
 def leaving_nothing(path: Path, mere: frozenset[str], kept: type[Exception]) -> Iterator[None]:
     """If an error ends the block, remove a folder that was created in it and contains only preparations, and the empty folders above it.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from mollifier_lab.backends import Backend
+from mollifier_lab.files import shown
 from mollifier_lab.pool import Pool
 
 
@@ -32,5 +33,5 @@ def pool_flags(where: PoolOptions) -> list[str]:
     for field in fields(Pool):
         value = where.get(field.name, field.default)
         if field.name != "show" and value != field.default:
-            words += [f"--{field.name}", str(value)]
+            words += [f"--{field.name}", shown(value) if isinstance(value, Path) else str(value)]
     return words

@@ -25,6 +25,7 @@ import filelock
 
 from mollifier_lab import imports as code
 from mollifier_lab.errors import Interrupted, LabError, pick
+from mollifier_lab.files import shown
 from mollifier_lab.job import Job, Outcome
 from mollifier_lab.methods import method_for
 from mollifier_lab.pool import Pool
@@ -263,7 +264,7 @@ def search_command(
     words = ["mollifier", "search", task, "--method", method, "--trials", str(trials), "--preset", preset]
     if settings := parse_changes(changes, task):
         words += ["--set", *(f"{name}={as_word(value)}" for name, value in settings.items())]
-    words += ["--seed", str(seed), "--out", str(out)]
+    words += ["--seed", str(seed), "--out", shown(out)]
     words += ["--storage", without_password(storage)] if storage else []
     words += pool_flags(where)
     words += ["--pruner", pruner] if pruner != "none" else []

@@ -25,6 +25,7 @@ from typing import Unpack
 from mollifier_lab import imports as code
 from mollifier_lab.data.checksums import check_data
 from mollifier_lab.errors import Interrupted, LabError
+from mollifier_lab.files import shown
 from mollifier_lab.job import Job, Outcome, different
 from mollifier_lab.json_files import read_object
 from mollifier_lab.memory import check_memory
@@ -146,8 +147,8 @@ def study_command(
     if settings := parse_changes(trial_changes, task):
         words += ["--search-set", *(f"{name}={as_word(value)}" for name, value in settings.items())]
     words += ["--search-seed", str(search_seed)] if search_seed != SEARCH_SEED else []
-    words += ["--best", *map(str, best)] if best else []
-    words += ["--out", str(out), *pool_flags(where)]
+    words += ["--best", *map(shown, best)] if best else []
+    words += ["--out", shown(out), *pool_flags(where)]
     words += ["--pruner", pruner] if pruner != "none" else []
     words += ["--allow-other-data"] if allow_other_data else []
     words += code.flags()

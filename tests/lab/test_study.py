@@ -218,6 +218,18 @@ def test_the_command_is_understood_by_the_command_line(tmp_path: Path) -> None:
     assert (found.workers, found.backend, found.address, found.threads) == (4, "dask", "tcp://host:1", 2)
 
 
+def test_the_record_of_a_study_inside_the_working_folder_names_no_folder_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    study(tmp_path / "results" / "mine", ("plain",), data=tmp_path / "data")
+    record = (tmp_path / "results" / "mine" / "study.json").read_text()
+    assert str(tmp_path) not in record
+    words = shlex.split(json.loads(record)["command"])
+    assert words[words.index("--out") + 1] == "results/mine"
+    assert words[words.index("--data") + 1] == "data"
+
+
 @pytest.mark.parametrize("seeds", [3, [0, 1], [3, 1], [4]])
 def test_the_command_has_the_same_seeds(seeds: int | list[int]) -> None:
     from mollifier_lab.cli import parse
