@@ -22,6 +22,10 @@ MOST = max(64, os.cpu_count() or 1)  # threads or processes: far more crash the 
 GRACE = 5.0  # seconds
 
 
+Precision = Literal["32-true", "64-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true"]
+FULL: Precision = "32-true"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
     """Where and how a run computes. Under torchrun, torchrun starts the processes; otherwise Fabric starts them."""
@@ -34,7 +38,7 @@ class Hardware:
     """Machines."""
     strategy: str = "auto"
     """How the processes work together: auto, ddp, …, with Fabric's names."""
-    precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true"] = "32-true"
+    precision: Precision = FULL
     """Precision of the numbers, with Fabric's names."""
     threads: int = 0
     """Threads per process; 0: torch decides."""

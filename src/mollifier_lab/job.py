@@ -18,6 +18,7 @@ from typing import Any, Literal
 import filelock
 
 from mollifier_lab.errors import Busy, Interrupted, LabError
+from mollifier_lab.hardware import FULL, Precision
 from mollifier_lab.imports import refuse_others
 from mollifier_lab.progress import notes_to
 from mollifier_lab.pruning import Judge, Pruning
@@ -87,6 +88,7 @@ class JobRunner:
     owned: bool
     wait: bool = False
     pruning: Pruning | None = None
+    precision: Precision = FULL
     logger: str = ""
 
     def far(self, config: str, path: str) -> Report:
@@ -117,7 +119,7 @@ class JobRunner:
 
     def _locked(self, job: Job) -> Outcome:
         folder = RunFolder(job.path)
-        if problem := different(folder, job.config):
+        if problem := different(folder, job.config, self.precision):
             return Outcome(job, "failed", problem, curable=True)
         if folder.status == "done":
             return Outcome(job, "found")
@@ -134,7 +136,7 @@ class JobRunner:
         try:
             from mollifier_lab import engine  # torch is imported only where runs are made
 
-            hardware = engine.Hardware(threads=self.threads, logger=self.logger)
+            hardware = engine.Hardware(threads=self.threads, precision=self.precision, logger=self.logger)
             quiet = contextlib.nullcontext() if self.show else notes_to(job.notes)
             with quiet, self._judge(job) as judge:
                 if (folder.path / "config.json").exists():
@@ -156,11 +158,15 @@ class JobRunner:
         return self.pruning.judge(int(job.path.name.rpartition("-")[2]), job.config.settings.updates)
 
 
-def different(folder: RunFolder, wanted: RunConfig) -> str:
+def different(folder: RunFolder, wanted: RunConfig, precision: Precision | None = None) -> str:
     """Say how the run in a folder differs from the requested one; empty if it does not, or if there is none."""
     if not (folder.path / "config.json").exists():
         return ""
     there, here = (_facts(config) for config in (folder.config(), wanted))
+    if precision is not None and (folder.path / "environment.json").exists():
+        recorded = folder.json("environment.json").get("identity")
+        if isinstance(recorded, dict) and "precision" in recorded:
+            there["precision"], here["precision"] = recorded["precision"], precision
     found = [f"{name} is {there.get(name)!r} there, {here.get(name)!r} is requested" for name in {**there, **here} if there.get(name) != here.get(name)]  # fmt: skip
     return f"{folder.path} contains a different run: {'; '.join(found)}" if found else ""
 

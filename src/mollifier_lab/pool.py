@@ -23,7 +23,7 @@ import joblib  # type: ignore[import-untyped]
 from mollifier_lab import loggers
 from mollifier_lab.backends import Backend, opened
 from mollifier_lab.errors import Interrupted, LabError
-from mollifier_lab.hardware import MOST, check_threads
+from mollifier_lab.hardware import FULL, MOST, Precision, check_threads
 from mollifier_lab.imports import not_while_loading
 from mollifier_lab.job import Job, JobRunner, Outcome
 from mollifier_lab.pruning import Pruning
@@ -44,6 +44,7 @@ class Pool:
         threads: Threads of each run; 0: an equal share of this machine's, or 1 if there is an address.
         show: Whether to show the progress of a run, if there is one at a time.
         pruning: Which trials of a search are ended early; None for none.
+        precision: The precision of the numbers, with Fabric's names.
         logger: Where runs log to in addition to TensorBoard, see `mollifier_lab.loggers`.
     """
 
@@ -54,6 +55,7 @@ class Pool:
     threads: int = 0
     show: bool = True
     pruning: Pruning | None = None
+    precision: Precision = FULL
     logger: str = ""
 
     def __post_init__(self) -> None:
@@ -89,6 +91,7 @@ class Pool:
             uuid.uuid4().hex,
             owned=self._owned,
             pruning=self.pruning,
+            precision=self.precision,
             logger=self.logger,
         )
         with opened(self.backend, self.address, self.workers) as config:

@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from mollifier_lab.backends import Backend
 from mollifier_lab.files import shown
+from mollifier_lab.hardware import Precision
 from mollifier_lab.pool import Pool
 
 
@@ -20,6 +21,7 @@ class PoolOptions(TypedDict, total=False):
     address: str | None
     threads: int
     show: bool
+    precision: Precision
     logger: str
 
 

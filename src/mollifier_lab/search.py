@@ -102,7 +102,7 @@ def search(
         allow_other_data: Whether to accept data files that are not the published ones.
         pruner: Ends unpromising trials early: ``median`` or ``halving``, Optuna's pruners. Which trials are ended then depends on the
             order in which they run, and therefore on the number of workers.
-        **where: ``data``, ``workers``, ``backend``, ``address``, ``threads``, ``show`` and ``logger``, as for `mollifier_lab.pool.Pool`.
+        **where: ``data``, ``workers``, ``backend``, ``address``, ``threads``, ``precision``, ``show`` and ``logger``, as for `mollifier_lab.pool.Pool`.
 
     Returns:
         The best trial; its settings are also in best.json.
@@ -125,7 +125,7 @@ def search(
         for number in range(trials)
     ]  # fmt: skip
     check_holds_no_run(out)
-    check_folders(jobs)
+    check_folders(jobs, pool.precision)
     check_data_there(pool, jobs)
     out.mkdir(parents=True, exist_ok=True)
     base = json.loads(RunConfig.make(task, method, seed, preset, **common).to_json())

@@ -26,6 +26,7 @@ from mollifier_lab import imports as code
 from mollifier_lab.data.checksums import check_data
 from mollifier_lab.errors import Interrupted, LabError
 from mollifier_lab.files import shown
+from mollifier_lab.hardware import Precision
 from mollifier_lab.job import Job, Outcome, different
 from mollifier_lab.json_files import read_object
 from mollifier_lab.memory import check_memory
@@ -71,7 +72,7 @@ def compare(
         tuned: The values that searches chose, by variant. They take precedence over ``changes``, and are written next to the runs.
         command: The command that makes it, if it is not `study_command`.
         allow_other_data: Whether to accept data files that are not the published ones.
-        **where: ``data``, ``workers``, ``backend``, ``address``, ``threads``, ``show`` and ``logger``, as for `mollifier_lab.pool.Pool`.
+        **where: ``data``, ``workers``, ``backend``, ``address``, ``threads``, ``precision``, ``show`` and ``logger``, as for `mollifier_lab.pool.Pool`.
 
     Returns:
         The runs, variant by variant; `RunFolder.status` tells the state of each.
@@ -98,7 +99,7 @@ def compare(
     )
     check_holds_no_run(out)
     _check(out, task)
-    check_folders(jobs)
+    check_folders(jobs, pool.precision)
     check_data_there(pool, jobs)
     facts = {
         "format": FORMAT, "task": task, "variants": list(map(str, wanted)), "seeds": numbers, "preset": preset, "changes": common,
@@ -172,13 +173,13 @@ def seed_list(seeds: int | Sequence[int]) -> list[int]:
     return numbers
 
 
-def check_folders(jobs: Sequence[Job]) -> None:
+def check_folders(jobs: Sequence[Job], precision: Precision) -> None:
     """Name all folders that contain a run other than the requested one, in one error.
 
     Raises:
         LabError: If there is such a folder.
     """
-    problems = list(filter(None, (different(RunFolder(job.path), job.config) for job in jobs)))
+    problems = list(filter(None, (different(RunFolder(job.path), job.config, precision) for job in jobs)))
     if problems:
         raise LabError(
             "\n".join(problems) + "\nNothing was run or overwritten: name another folder (--out), or ask for the same settings as before"

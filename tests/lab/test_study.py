@@ -77,6 +77,19 @@ def test_what_is_done_is_not_run_again(whole: Path) -> None:
     assert json.loads((whole / "study.json").read_text())["variants"] == list(METHODS)
 
 
+def test_runs_in_another_precision_are_not_taken_for_the_same(tmp_path: Path) -> None:
+    (run,) = study(tmp_path, ("mollified",), 1, precision="64-true")
+    environment = json.loads((run.path / "environment.json").read_text())
+    assert environment["identity"]["precision"] == "64-true"
+    assert json.loads((tmp_path / "study.json").read_text())["command"].endswith("--precision 64-true")
+    before = times(tmp_path)
+    with pytest.raises(LabError, match="precision is '64-true' there, '32-true' is requested"):
+        study(tmp_path, ("mollified",), 1)
+    assert times(tmp_path) == before
+    study(tmp_path, ("mollified",), 1, precision="64-true")
+    assert times(run.path) == {path: time for path, time in before.items() if path.is_relative_to(run.path)}
+
+
 def test_only_what_is_missing_is_run(whole: Path, capfd: pytest.CaptureFixture[str]) -> None:
     before = times(whole / "plain")
     study(whole, ("plain", "highway"), [0], show=True)
@@ -210,12 +223,13 @@ def test_the_command_is_understood_by_the_command_line(tmp_path: Path) -> None:
 
     text = study_command(
         "parity", ["plain:lr=0.1", "mollified"], 3, tmp_path / "a b", preset="quick", changes={"lr": 0.5, "width": 8}, data=Path("d"),
-        workers=4, backend="dask", address="tcp://host:1", threads=2,
+        workers=4, backend="dask", address="tcp://host:1", threads=2, precision="bf16-mixed",
     )  # fmt: skip
     found: Any = parse(shlex.split(text)[1:])
     assert (found.task, found.methods, found.preset) == ("parity", ("plain:lr=0.1", "mollified"), "quick")
     assert (found.changes, found.out, found.data) == (("lr=0.5", "width=8"), tmp_path / "a b", Path("d"))
     assert (found.workers, found.backend, found.address, found.threads) == (4, "dask", "tcp://host:1", 2)
+    assert found.precision == "bf16-mixed"
 
 
 def test_the_record_of_a_study_inside_the_working_folder_names_no_folder_of_the_machine(

@@ -22,6 +22,7 @@ from mollifier_lab.commands.shared_flags import (
     Logger,
     NoteText,
     OtherData,
+    Precision,
     Preset,
     Pruner,
     Quiet,
@@ -32,6 +33,7 @@ from mollifier_lab.commands.shared_flags import (
 )
 from mollifier_lab.errors import LabError, pick
 from mollifier_lab.grid import expand, parse_grids
+from mollifier_lab.hardware import FULL
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings import TASKS
 from mollifier_lab.variants import Variant, parse_changes, parse_variants
@@ -72,6 +74,7 @@ class Compare:
     backend: Backend = "loky"
     address: Address = None
     threads: Threads = 0
+    precision: Precision = FULL
     imports: Imports = ()
     logger: Logger = ""
     tags: Tags = ""
@@ -140,7 +143,7 @@ class Compare:
         common: dict[str, Any] = {
             "preset": self.preset, "changes": self.changes, "data": self.data, "workers": self.workers, "backend": self.backend,
             "address": self.address, "threads": self.threads, "show": not self.quiet, "allow_other_data": self.allow_other_data,
-            "logger": self.logger,
+            "precision": self.precision, "logger": self.logger,
         }  # fmt: skip
         seeds = seed_numbers(self.seeds)
         if self.search:

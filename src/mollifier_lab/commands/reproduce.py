@@ -11,8 +11,9 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 from mollifier_lab.commands.output import console, show_report, table
-from mollifier_lab.commands.shared_flags import DataFolder, Quiet, Workers
+from mollifier_lab.commands.shared_flags import DataFolder, Precision, Quiet, Workers
 from mollifier_lab.errors import LabError, pick
+from mollifier_lab.hardware import FULL
 from mollifier_lab.reproduction import CORES, STUDIES, Study
 
 
@@ -29,6 +30,7 @@ class Reproduce:
     """Each study has the folder TASK/NAME in it; run again, the command continues where it stopped."""
     data: DataFolder = None
     workers: Workers = CORES
+    precision: Precision = FULL
     quiet: Quiet = False
 
     def run(self) -> int:
@@ -71,11 +73,12 @@ class Reproduce:
             *(["--out", str(self.out)] if self.out else []),
             *(["--data", str(self.data)] if self.data else []),
             *(["--workers", str(self.workers)] if self.workers != CORES else []),
+            *(["--precision", self.precision] if self.precision != FULL else []),
         ]
         print(f"{study.name}: {study.claim}\n{shlex.join(words)}", flush=True)
         common: dict[str, Any] = {
             "preset": small.preset, "changes": small.changes, "data": self.data, "workers": self.workers, "threads": 1,
-            "show": not self.quiet, "command": shlex.join(words),
+            "show": not self.quiet, "precision": self.precision, "command": shlex.join(words),
         }  # fmt: skip
         if small.trials:
             runs = tune(

@@ -21,6 +21,7 @@ from mollifier_lab.commands.shared_flags import (
     Logger,
     MethodName,
     OtherData,
+    Precision,
     Preset,
     Pruner,
     Quiet,
@@ -29,6 +30,7 @@ from mollifier_lab.commands.shared_flags import (
     Workers,
 )
 from mollifier_lab.errors import pick
+from mollifier_lab.hardware import FULL
 from mollifier_lab.methods import method_for
 from mollifier_lab.report.formats import show_metric, title
 from mollifier_lab.settings import TASKS, RunConfig
@@ -60,6 +62,7 @@ class Search:
     backend: Backend = "loky"
     address: Address = None
     threads: Threads = 0
+    precision: Precision = FULL
     imports: Imports = ()
     logger: Logger = ""
     dry_run: DryRun = False
@@ -106,6 +109,7 @@ class Search:
             show=not self.quiet,
             allow_other_data=self.allow_other_data,
             pruner=self.pruner,
+            precision=self.precision,
             logger=self.logger,
         )
         counts = ", ".join(f"{count} {name}" for name, count in best.trials.items() if count)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import tyro
 from tyro.conf import Positional, arg
 
-from mollifier_lab.hardware import Hardware
+from mollifier_lab.hardware import Hardware, Precision as PrecisionName
 from mollifier_lab.settings import TASKS
 
 SWITCHES = (tyro.conf.FlagCreatePairsOff,)  # only --quiet, without --no-quiet
@@ -66,6 +66,7 @@ NoteText = Annotated[str, arg(metavar="TEXT", help="A note for `mollifier ls`.",
 DryRun = Annotated[
     bool, arg(help="Print what would be run, with every setting; run and write nothing.", help_behavior_hint="")
 ]
+Precision = Annotated[PrecisionName, arg(help="Precision of the numbers, with Lightning Fabric's names.")]
 Threads = Annotated[int, arg(help="Threads per process; 0: torch decides.")]
 
 
