@@ -18,6 +18,7 @@ to the target. The 95 % interval of the mean difference (Student's t) decides:
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -27,6 +28,7 @@ from mollifier_lab.report.estimates import Estimate, estimate, paired
 from mollifier_lab.report.formats import show_count, show_difference, show_interval, show_metric
 from mollifier_lab.report.pictures import differences_png
 from mollifier_lab.report.reading import Run, number, read
+from mollifier_lab.report.study_table import study_table
 from mollifier_lab.report.summary import first_at
 from mollifier_lab.reproduction import STUDIES
 from mollifier_lab.runs import find_runs
@@ -250,21 +252,28 @@ def markdown(found: list[Verdict]) -> str:
     return "\n".join(lines)
 
 
+# Marks in the README of the results
 BEGIN, END = "<!-- verdicts: written by `mollifier reproduce --verdicts` -->", "<!-- end of the verdicts -->"
+TABLE = re.compile(r"(<!-- table of (\S+) -->).*?(<!-- end of \2 -->)", re.DOTALL)
 
 
 def write_verdicts(results: Path) -> list[Verdict]:
     """Judge all claims, write the table into the README of the results, between its two marks, and draw the differences beside it (claims.png).
 
+    The README also gets the table of each comparison for which it has marks: ``<!-- table of TASK/NAME -->`` and ``<!-- end of TASK/NAME -->``.
     Without such a README nothing is written.
     """
     found, page = verdicts(results), results / "README.md"
     if page.is_file():
-        before, mark, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+        text = page.read_text(encoding="utf-8")
+        filled = TABLE.sub(lambda mark: f"{mark[1]}\n\n{study_table(results / mark[2])}\n\n{mark[3]}", text)
+        before, mark, rest = filled.partition(BEGIN)
         _, end, after = rest.partition(END)
         if mark and end:
-            write_atomically(page, f"{before}{BEGIN}\n\n{markdown(found)}\n\n{END}{after}".encode())
+            filled = f"{before}{BEGIN}\n\n{markdown(found)}\n\n{END}{after}"
             rows = [(each.claim.text, each.relative, each.verdict) for each in found if each.relative is not None]
             if rows:
                 write_atomically(results / "claims.png", differences_png(rows))
+        if filled != text:
+            write_atomically(page, filled.encode())
     return found

@@ -9,6 +9,7 @@ from mollifier_lab.claims import BEGIN, CLAIMS, END, Verdict, verdicts, write_ve
 from mollifier_lab.cli import main
 from mollifier_lab.reproduction import STUDIES
 from mollifier_lab.settings import RunConfig
+from mollifier_lab.tuned import Tuned
 from mollifier_lab.variants import Variant
 from tests.lab.report.folders import write_lines, write_run
 
@@ -130,3 +131,35 @@ def test_a_variant_that_was_searched_and_not_yet_run_is_not_run(tmp_path: Path) 
     (tmp_path / "pentomino/pentomino/residual").mkdir(parents=True)
     (tmp_path / "pentomino/pentomino/residual/tuned.json").write_text("{}")
     assert found(tmp_path, PENTOMINO).verdict == "not run"
+
+
+def test_the_page_gets_the_table_of_each_comparison_that_it_has_marks_for(tmp_path: Path) -> None:
+    write_finals(tmp_path, "pentomino", "residual", [0.30, 0.31, 0.32])
+    write_finals(tmp_path, "pentomino", "plain", [0.50, 0.50, 0.50])
+    write_finals(tmp_path, "pentomino", "mollified-residual", [0.35, 0.36, 0.37])
+    folder = tmp_path / "pentomino" / "pentomino"
+    Tuned("mollified-residual", 8, {"lr": (0.1, 1.0, "log")}, {"lr": 0.25}, "valid_error", 0.3).write(
+        folder / "mollified-residual"
+    )
+    for seed, ended in enumerate((100, 300, None)):
+        path = folder / "mollified-residual" / f"seed-{seed}" / "result.json"
+        result = json.loads(path.read_text())
+        levels = {"finished": ended is not None, "finished_at": ended, "levels": [0.0 if ended else 0.5]}
+        path.write_text(json.dumps(result | {"annealing": levels}))
+    page = tmp_path / "README.md"
+    marks = "<!-- table of pentomino/pentomino -->", "<!-- end of pentomino/pentomino -->"
+    page.write_text(f"Before\n{marks[0]}\nold\n{marks[1]}\nAfter <!-- table of ptb/ptb-2 --> unclosed\n")
+    write_verdicts(tmp_path)
+    lines = page.read_text().splitlines()
+    assert lines[0] == "Before"
+    assert lines[-1] == "After <!-- table of ptb/ptb-2 --> unclosed"
+    assert lines[1] == marks[0]
+    assert lines[-2] == marks[1]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    assert [row[0] for row in rows[2:]] == ["residual", "mollified + residual", "plain"]
+    columns = dict(zip(rows[0], rows[3], strict=True))
+    assert columns["seeds"] == "3"
+    assert columns["chosen in 8 trials"] == "lr 0.250"
+    assert columns["test error, 95 % interval"].startswith("36.00 % (")
+    assert columns["paired difference to residual"] == "+5.00 % (5.00 – 5.00 %; n=3)"
+    assert columns["annealing ends at update"] == "300, not ended in 1 of 3"
