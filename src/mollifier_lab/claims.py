@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Literal
 
 from mollifier_lab.files import write_atomically
-from mollifier_lab.report.estimates import Estimate, estimate, paired
+from mollifier_lab.report.estimates import MANY, Estimate, estimate, paired, seeds_needed
 from mollifier_lab.report.formats import show_count, show_difference, show_interval, show_metric
 from mollifier_lab.report.pictures import differences_png
 from mollifier_lab.report.reading import Run, number, read
@@ -111,6 +111,7 @@ class Verdict:
         difference: The first variant minus the second, as text; empty without a second.
         verdict: One of `ORDER`.
         relative: The difference as a fraction of the second variant's mean; None without a second, or with one seed.
+        takes: What it would take to decide, if the verdict is "undecided".
     """
 
     claim: Claim
@@ -118,6 +119,7 @@ class Verdict:
     difference: str
     verdict: str
     relative: Estimate | None = None
+    takes: str = ""
 
 
 def judge(difference: Estimate, says: Direction, margin: float = 0.0) -> str:
@@ -169,16 +171,36 @@ def _verdict(claim: Claim, results: Path) -> Verdict:
         reached = sum(_reached(run) for run in sides[0].values())
         learns = {0: "does not learn", len(sides[0]): "learns"}.get(reached, "")
         verdict = "undecided" if not learns else "reproduced" if learns == claim.says else "not reproduced"
-        return Verdict(claim, f"{shown[0]}; {reached} of {len(sides[0])} seeds reach the target", "", verdict)
+        takes = "" if learns else "some seeds learn: more of them give the share, not a verdict"
+        found = f"{shown[0]}; {reached} of {len(sides[0])} seeds reach the target"
+        return Verdict(claim, found, "", verdict, takes=takes)
     difference = paired(values[0], values[1])
     base = estimate(values[1].values()).mean
     interval = f" ({_interval(metric, difference)})" if difference.n > 1 else " (one seed)"
+    margin = claim.margin * base
+    verdict = judge(difference, claim.says, margin)
     return Verdict(
         claim,
         " against ".join(shown),
         _signed(metric, difference.mean) + interval,
-        judge(difference, claim.says, claim.margin * base),
+        verdict,
         _relative(difference, base) if difference.n > 1 and base > 0 else None,
+        _takes(difference, claim.says, margin) if verdict == "undecided" else "",
+    )
+
+
+def _takes(difference: Estimate, says: Direction, margin: float) -> str:
+    """Say how many seeds would decide, if the difference and its spread stayed as they are.
+
+    >>> _takes(Estimate(mean=-0.5, low=-1.5, high=0.5, n=5), "better", 0.0)
+    'about 13 seeds would decide, if the difference stays as it is'
+    """
+    if difference.n < 2:
+        return "one seed has no interval: at least 2 would be needed"
+    distance = abs(abs(difference.mean) - (margin if says == "same" else 0.0))
+    needed = seeds_needed(difference, distance)
+    return (
+        f"{f'about {needed}' if needed else f'more than {MANY:,}'} seeds would decide, if the difference stays as it is"
     )
 
 
@@ -245,7 +267,7 @@ def markdown(found: list[Verdict]) -> str:
         "|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {each.claim.text} | {each.claim.paper} | {each.found} | {each.difference} | **{each.verdict}** | "
+        f"| {each.claim.text} | {each.claim.paper} | {each.found} | {each.difference} | **{each.verdict}**{f'; {each.takes}' if each.takes else ''} | "
         f"`mollifier reproduce {each.claim.study}` |"
         for each in found
     ]

@@ -1,9 +1,12 @@
 """Verdicts on the paper's claims, from run folders whose numbers are known."""
 
 import json
+import math
+import statistics
 from pathlib import Path
 
 import pytest
+import scipy.stats  # type: ignore[import-untyped]
 
 from mollifier_lab.claims import BEGIN, CLAIMS, END, Verdict, verdicts, write_verdicts
 from mollifier_lab.cli import main
@@ -63,6 +66,23 @@ def test_the_numbers_stand_beside_the_verdict(tmp_path: Path) -> None:
     row = found(tmp_path, PENTOMINO)
     assert row.found == "26.00 % (25.12 – 26.88 %) against 31.00 % (30.12 – 31.88 %)"
     assert row.difference == "-5.00 % (-5.00 – -5.00 %; n = 5)"
+
+
+def test_what_is_undecided_says_what_it_would_take(tmp_path: Path) -> None:
+    write_finals(tmp_path, "pentomino", "residual", [0.30, 0.30, 0.30, 0.30, 0.30])
+    write_finals(tmp_path, "pentomino", "mollified-residual", [0.31, 0.29, 0.30, 0.28, 0.31])
+    row = found(tmp_path, PENTOMINO)
+    deviation = statistics.stdev([0.01, -0.01, 0.0, -0.02, 0.01])
+    needed = next(n for n in range(2, 1000) if scipy.stats.t.ppf(0.975, n - 1) * deviation / math.sqrt(n) < 0.002)
+    assert row.verdict == "undecided"
+    assert row.takes == f"about {needed} seeds would decide, if the difference stays as it is"
+    write_finals(tmp_path, "cifar10-reduced", "residual", [0.09])
+    write_finals(tmp_path, "cifar10-reduced", "mollified-residual", [0.08])
+    row = found(tmp_path, "CIFAR-10 (20 layers, 30 epochs here): mollified above ResNet")
+    assert (row.verdict, row.takes) == ("undecided", "one seed has no interval: at least 2 would be needed")
+    write_finals(tmp_path / "decided", "pentomino", "residual", [0.30, 0.30, 0.30, 0.30, 0.30])
+    write_finals(tmp_path / "decided", "pentomino", "mollified-residual", [0.35, 0.36, 0.37, 0.36, 0.35])
+    assert found(tmp_path / "decided", PENTOMINO).takes == ""
 
 
 def test_who_never_reaches_the_target_took_all_updates_and_diverging_early_is_not_fast(tmp_path: Path) -> None:

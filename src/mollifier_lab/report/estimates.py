@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 CONFIDENCE = 0.95
+MANY = 1000  # seeds
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,38 @@ def estimate(values: Iterable[float]) -> Estimate:
     if min(finite) == max(finite):  # exactly: a mean of equal values may be off by rounding
         return Estimate(finite[0], finite[0], finite[0], len(finite))
 
+    mean = statistics.fmean(finite)
+    half = _half(statistics.stdev(finite), len(finite))
+    return Estimate(mean, mean - half, mean + half, len(finite))
+
+
+def _half(deviation: float, n: int) -> float:
+    """Return half the width of the interval of n values."""
     from scipy.stats import t  # type: ignore[import-untyped]
 
-    mean = statistics.fmean(finite)
-    error = statistics.stdev(finite) / math.sqrt(len(finite))
-    half = float(t.ppf(0.5 + CONFIDENCE / 2, len(finite) - 1)) * error
-    return Estimate(mean, mean - half, mean + half, len(finite))
+    return float(t.ppf(0.5 + CONFIDENCE / 2, n - 1)) * deviation / math.sqrt(n)
+
+
+def seeds_needed(found: Estimate, distance: float) -> int | None:
+    """Return the number of seeds for which half the interval would be below a distance, if mean and spread stayed as they are.
+
+        >>> seeds_needed(Estimate(mean=0.5, low=-0.5, high=1.5, n=5), distance=0.5)
+        13
+        >>> seeds_needed(Estimate(mean=0.0, low=-0.5, high=0.5, n=5), distance=0.0)
+
+    Args:
+        found: An estimate from two or more seeds.
+        distance: The distance of its mean from the value that the interval must not contain.
+
+    Returns:
+        The number of seeds, or None if more than `MANY` are needed.
+    """
+    deviation = (found.high - found.low) / 2 / _half(1.0, found.n)
+    good, bad = MANY + 1, 1
+    while good - bad > 1:  # half the interval becomes smaller with every seed
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if _half(deviation, middle) < distance else (good, middle)
+    return good if good <= MANY else None
 
 
 def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate:
