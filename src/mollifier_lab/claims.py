@@ -171,7 +171,7 @@ def _verdict(claim: Claim, results: Path) -> Verdict:
         reached = sum(_reached(run) for run in sides[0].values())
         learns = {0: "does not learn", len(sides[0]): "learns"}.get(reached, "")
         verdict = "undecided" if not learns else "reproduced" if learns == claim.says else "not reproduced"
-        takes = "" if learns else "some seeds learn: more of them give the share, not a verdict"
+        takes = "" if learns else "some seeds learn; more would give the share, not a verdict"
         found = f"{shown[0]}; {reached} of {len(sides[0])} seeds reach the target"
         return Verdict(claim, found, "", verdict, takes=takes)
     difference = paired(values[0], values[1])
@@ -193,15 +193,13 @@ def _takes(difference: Estimate, says: Direction, margin: float) -> str:
     """Say how many seeds would decide, if the difference and its spread stayed as they are.
 
     >>> _takes(Estimate(mean=-0.5, low=-1.5, high=0.5, n=5), "better", 0.0)
-    'about 13 seeds would decide, if the difference stays as it is'
+    'would take about 13 seeds'
     """
     if difference.n < 2:
-        return "one seed has no interval: at least 2 would be needed"
+        return "one seed has no interval, would take at least 2"
     distance = abs(abs(difference.mean) - (margin if says == "same" else 0.0))
     needed = seeds_needed(difference, distance)
-    return (
-        f"{f'about {needed}' if needed else f'more than {MANY:,}'} seeds would decide, if the difference stays as it is"
-    )
+    return f"would take {f'about {needed}' if needed else f'more than {MANY:,}'} seeds"
 
 
 def _relative(difference: Estimate, base: float) -> Estimate:

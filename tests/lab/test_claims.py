@@ -75,11 +75,11 @@ def test_what_is_undecided_says_what_it_would_take(tmp_path: Path) -> None:
     deviation = statistics.stdev([0.01, -0.01, 0.0, -0.02, 0.01])
     needed = next(n for n in range(2, 1000) if scipy.stats.t.ppf(0.975, n - 1) * deviation / math.sqrt(n) < 0.002)
     assert row.verdict == "undecided"
-    assert row.takes == f"about {needed} seeds would decide, if the difference stays as it is"
+    assert row.takes == f"would take about {needed} seeds"
     write_finals(tmp_path, "cifar10-reduced", "residual", [0.09])
     write_finals(tmp_path, "cifar10-reduced", "mollified-residual", [0.08])
     row = found(tmp_path, "CIFAR-10 (20 layers, 30 epochs here): mollified above ResNet")
-    assert (row.verdict, row.takes) == ("undecided", "one seed has no interval: at least 2 would be needed")
+    assert (row.verdict, row.takes) == ("undecided", "one seed has no interval, would take at least 2")
     write_finals(tmp_path / "decided", "pentomino", "residual", [0.30, 0.30, 0.30, 0.30, 0.30])
     write_finals(tmp_path / "decided", "pentomino", "mollified-residual", [0.35, 0.36, 0.37, 0.36, 0.35])
     assert found(tmp_path / "decided", PENTOMINO).takes == ""
