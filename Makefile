@@ -25,7 +25,7 @@ $(VENV)/.ready: $(VENV)/.lab
 	touch $@
 
 demo: $(VENV)/.lab
-	$(BIN)/mollifier compare parity --preset quick --methods plain mollified plain:gain=4,lr=0.1 --seeds 3 --workers 2 --out out/parity
+	$(BIN)/mollifier compare parity --preset quick --methods plain mollified mollified:schedule=adaptive plain:gain=4,lr=0.1 --seeds 3 --workers 2 --out out/parity
 
 # A smoke version of every study of the reproduction; those whose data are not there are skipped, and it says so.
 # One at a time: runs this short take less than the start of a process for them.

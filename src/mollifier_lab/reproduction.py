@@ -155,6 +155,11 @@ _ALL = (
         name="ptb-2", task="ptb", claim="perplexity 123.6 mollified, 128.4 plain, 2 layers",
         methods=("plain", "paper-lstm", "mollified"), seeds=3, hours=0.75, trial_changes=_SHORT_PTB, trial_part=0.05, smoke=_PTB,
     ),
+    # written after the first look at ptb-2: the values are those that its search chose for mollified
+    Study(
+        name="ptb-2-same-rate", task="ptb", claim="our addition: plain with the learning rate and the decay that the search of ptb-2 chose for mollified",
+        methods=("plain:decay=0.4499856045353766,lr=1.3368755073206977",), seeds=3, hours=0.75, trials=0, smoke=_PTB,
+    ),
     Study(
         name="ptb-2-controls", task="ptb", claim="what of it the copy alone does, and what a residual connection does",
         methods=("copy", "residual"), seeds=1, hours=0.75, trial_changes=_SHORT_PTB, trial_part=0.05, smoke=_PTB,
