@@ -52,6 +52,7 @@ class Claim:
         says: What the sentence says about the first variant.
         measure: The table's metric at the end, the same metric for the best weights, or the updates to the target.
         margin: The largest difference between two variants that are "the same", as a fraction of the second.
+        control: A study of one variant, another explanation of the difference, that the first variant is compared with as well.
     """
 
     text: str
@@ -62,6 +63,7 @@ class Claim:
     says: Direction = "better"
     measure: Measure = "final"
     margin: float = 0.1
+    control: str = ""
 
 
 CLAIMS = (
@@ -88,10 +90,12 @@ CLAIMS = (
           study="mnist-schedules", ours="mollified:c=100", theirs="mollified:c=20,horizon=2500,schedule=linear"),
     Claim(text="Exponential decay above the square-root schedule", paper="–",
           study="mnist-schedules", ours="mollified:c=100", theirs="mollified:c=20,horizon=2500,schedule=square_root"),
-    Claim(text="PTB, 2 layers: mollified above plain", paper="123.6 against 128.4", study="ptb-2", ours="mollified", theirs="plain"),
+    Claim(text="PTB, 2 layers: mollified above plain", paper="123.6 against 128.4", study="ptb-2", ours="mollified", theirs="plain",
+          control="ptb-2-same-rate"),
     Claim(text="PTB, 2 layers: the paper's form (gates, no copy) above plain", paper="123.6 against 128.4",
           study="ptb-2", ours="paper-lstm", theirs="plain"),
-    Claim(text="PTB, 3 layers: mollified above plain", paper="115.7 against 119.4", study="ptb-3", ours="mollified", theirs="plain"),
+    Claim(text="PTB, 3 layers: mollified above plain", paper="115.7 against 119.4", study="ptb-3", ours="mollified", theirs="plain",
+          control="ptb-3-same-rate"),
     Claim(text="Characters to word vectors: mollified above plain", paper="0.128 against 0.148",
           study="characters", ours="mollified", theirs="plain"),
     Claim(text="CIFAR-10 (20 layers, 30 epochs here): mollified above ResNet", paper="92.45 against 91.78 % accuracy",
@@ -111,7 +115,7 @@ class Verdict:
         difference: The first variant minus the second, as text; empty without a second.
         verdict: One of `ORDER`.
         relative: The difference as a fraction of the second variant's mean; None without a second, or with one seed.
-        takes: What it would take to decide, if the verdict is "undecided".
+        remark: What it would take to decide, if the verdict is "undecided", and the difference to the control.
     """
 
     claim: Claim
@@ -119,7 +123,7 @@ class Verdict:
     difference: str
     verdict: str
     relative: Estimate | None = None
-    takes: str = ""
+    remark: str = ""
 
 
 def judge(difference: Estimate, says: Direction, margin: float = 0.0) -> str:
@@ -171,22 +175,30 @@ def _verdict(claim: Claim, results: Path) -> Verdict:
         reached = sum(_reached(run) for run in sides[0].values())
         learns = {0: "does not learn", len(sides[0]): "learns"}.get(reached, "")
         verdict = "undecided" if not learns else "reproduced" if learns == claim.says else "not reproduced"
-        takes = "" if learns else "some seeds learn; more would give the share, not a verdict"
+        remark = "" if learns else "some seeds learn; more would give the share, not a verdict"
         found = f"{shown[0]}; {reached} of {len(sides[0])} seeds reach the target"
-        return Verdict(claim, found, "", verdict, takes=takes)
+        return Verdict(claim, found, "", verdict, remark=remark)
     difference = paired(values[0], values[1])
     base = estimate(values[1].values()).mean
-    interval = f" ({_interval(metric, difference)})" if difference.n > 1 else " (one seed)"
     margin = claim.margin * base
     verdict = judge(difference, claim.says, margin)
+    remarks = [_takes(difference, claim.says, margin)] if verdict == "undecided" else []
+    if claim.control and (control := _runs(_control_folder(claim.control, results))):
+        against = paired(values[0], {seed: _value(run, claim.measure, budget) for seed, run in control.items()})
+        remarks.append(f"against the control `{claim.control}` {_difference(metric, against)}")
     return Verdict(
         claim,
         " against ".join(shown),
-        _signed(metric, difference.mean) + interval,
+        _difference(metric, difference),
         verdict,
         _relative(difference, base) if difference.n > 1 and base > 0 else None,
-        _takes(difference, claim.says, margin) if verdict == "undecided" else "",
+        "; ".join(remarks),
     )
+
+
+def _control_folder(name: str, results: Path) -> Path:
+    study = STUDIES[name]
+    return results / study.task / study.name / Variant.parse(study.methods[0], study.task).slug
 
 
 def _takes(difference: Estimate, says: Direction, margin: float) -> str:
@@ -243,6 +255,10 @@ def _describe(metric: str, found: Estimate, side: dict[int, Run]) -> str:
     return show_metric(metric, found.mean) + interval
 
 
+def _difference(metric: str, found: Estimate) -> str:
+    return _signed(metric, found.mean) + (f" ({_interval(metric, found)})" if found.n > 1 else " (one seed)")
+
+
 def _signed(metric: str, value: float) -> str:
     return f"{value:+,.0f}" if metric == "updates" else show_difference(metric, value)
 
@@ -265,7 +281,7 @@ def markdown(found: list[Verdict]) -> str:
         "|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {each.claim.text} | {each.claim.paper} | {each.found} | {each.difference} | **{each.verdict}**{f'; {each.takes}' if each.takes else ''} | "
+        f"| {each.claim.text} | {each.claim.paper} | {each.found} | {each.difference} | **{each.verdict}**{f'; {each.remark}' if each.remark else ''} | "
         f"`mollifier reproduce {each.claim.study}` |"
         for each in found
     ]

@@ -169,6 +169,10 @@ _ALL = (
         methods=("plain", "mollified"), seeds=1, hours=1.1, preset="published", trials=0, best_of="ptb-2", smoke=_PTB,
     ),
     Study(
+        name="ptb-3-same-rate", task="ptb", claim="our addition: plain with the learning rate and the decay that ptb-3 takes from ptb-2 for mollified",
+        methods=("plain:decay=0.4499856045353766,lr=1.3368755073206977",), seeds=1, hours=1.1, preset="published", trials=0, smoke=_PTB,
+    ),
+    Study(
         name="characters", task="characters", claim="training loss 0.128 mollified, 0.148 plain, at 80,000 updates, on vectors of its own",
         methods=("plain", "mollified"), seeds=2, hours=0.75, trial_changes={"updates": 8000}, trial_part=0.1,
         smoke={**_MLP, "words": 3000, "valid": 100, "width": 16, "embedding": 8},

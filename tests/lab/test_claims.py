@@ -75,14 +75,26 @@ def test_what_is_undecided_says_what_it_would_take(tmp_path: Path) -> None:
     deviation = statistics.stdev([0.01, -0.01, 0.0, -0.02, 0.01])
     needed = next(n for n in range(2, 1000) if scipy.stats.t.ppf(0.975, n - 1) * deviation / math.sqrt(n) < 0.002)
     assert row.verdict == "undecided"
-    assert row.takes == f"would take about {needed} seeds"
+    assert row.remark == f"would take about {needed} seeds"
     write_finals(tmp_path, "cifar10-reduced", "residual", [0.09])
     write_finals(tmp_path, "cifar10-reduced", "mollified-residual", [0.08])
     row = found(tmp_path, "CIFAR-10 (20 layers, 30 epochs here): mollified above ResNet")
-    assert (row.verdict, row.takes) == ("undecided", "one seed has no interval, would take at least 2")
+    assert (row.verdict, row.remark) == ("undecided", "one seed has no interval, would take at least 2")
     write_finals(tmp_path / "decided", "pentomino", "residual", [0.30, 0.30, 0.30, 0.30, 0.30])
     write_finals(tmp_path / "decided", "pentomino", "mollified-residual", [0.35, 0.36, 0.37, 0.36, 0.35])
-    assert found(tmp_path / "decided", PENTOMINO).takes == ""
+    assert found(tmp_path / "decided", PENTOMINO).remark == ""
+
+
+def test_the_difference_to_a_control_stands_beside_the_verdict(tmp_path: Path) -> None:
+    write_finals(tmp_path, "ptb-2", "plain", [120.0, 122.0, 121.0])
+    write_finals(tmp_path, "ptb-2", "mollified", [113.0, 114.0, 115.0])
+    row = found(tmp_path, "PTB, 2 layers: mollified above plain")
+    assert (row.verdict, row.remark) == ("reproduced", "")
+    (control,) = STUDIES["ptb-2-same-rate"].methods
+    write_finals(tmp_path, "ptb-2-same-rate", control, [113.5, 114.5, 115.5])
+    row = found(tmp_path, "PTB, 2 layers: mollified above plain")
+    assert row.verdict == "reproduced"
+    assert row.remark == "against the control `ptb-2-same-rate` -0.5 (-0.5 – -0.5; n = 3)"
 
 
 def test_who_never_reaches_the_target_took_all_updates_and_diverging_early_is_not_fast(tmp_path: Path) -> None:
@@ -145,6 +157,7 @@ def test_the_relative_difference_is_a_fraction_of_the_second_variant(tmp_path: P
 def test_every_claim_is_of_a_study_that_runs_its_variants() -> None:
     for claim in CLAIMS:
         assert {claim.ours, claim.theirs or claim.ours} <= set(STUDIES[claim.study].methods)
+        assert not claim.control or len(STUDIES[claim.control].methods) == 1
 
 
 def test_a_variant_that_was_searched_and_not_yet_run_is_not_run(tmp_path: Path) -> None:

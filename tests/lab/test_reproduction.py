@@ -43,7 +43,14 @@ def test_the_studies_are_what_was_asked_for() -> None:
         assert set(in_paper(kind)) <= run
     assert all(8 <= study.trials <= 16 for study in STUDIES.values() if study.trials)
     assert STUDIES["parity-printed"].trials == 0
-    added = {"pentomino-fixed": 1.1, "mnist-fixed": 1.1, "parity-prefix-20": 0.9, "parity-prefix-40": 0.9}
+    added = {
+        "pentomino-fixed": 1.1,
+        "mnist-fixed": 1.1,
+        "parity-prefix-20": 0.9,
+        "parity-prefix-40": 0.9,
+        "ptb-2-same-rate": 1.2,
+        "ptb-3-same-rate": 0.6,
+    }
     assert sum(study.estimate for study in STUDIES.values() if study.here and study.name not in added) < 26
     assert sum(STUDIES[name].estimate for name in ("pentomino-fixed", "mnist-fixed")) < 1.1
     assert all(STUDIES[name].estimate < hours for name, hours in added.items())
