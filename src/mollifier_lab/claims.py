@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Literal
 
 from mollifier_lab.files import write_atomically
+from mollifier_lab.hardware import FULL
 from mollifier_lab.report.estimates import MANY, Estimate, estimate, paired, seeds_needed
 from mollifier_lab.report.formats import show_count, show_difference, show_interval, show_metric
 from mollifier_lab.report.pictures import differences_png
@@ -116,6 +117,7 @@ class Verdict:
         verdict: One of `ORDER`.
         relative: The difference as a fraction of the second variant's mean; None without a second, or with one seed.
         remark: What it would take to decide, if the verdict is "undecided", and the difference to the control.
+        precision: The precision of the runs, with Fabric's names.
     """
 
     claim: Claim
@@ -124,6 +126,18 @@ class Verdict:
     verdict: str
     relative: Estimate | None = None
     remark: str = ""
+    precision: str = FULL
+
+    @property
+    def command(self) -> str:
+        """The command that runs the study as it was run.
+
+        >>> Verdict(Claim(text="A", paper="", study="cifar10-reduced", ours="residual"), "", "", "not run", precision="bf16-mixed").command
+        'mollifier reproduce cifar10-reduced --precision bf16-mixed'
+        """
+        return f"mollifier reproduce {self.claim.study}" + (
+            f" --precision {self.precision}" if self.precision != FULL else ""
+        )
 
 
 def judge(difference: Estimate, says: Direction, margin: float = 0.0) -> str:
@@ -167,6 +181,7 @@ def _verdict(claim: Claim, results: Path) -> Verdict:
     if any(len(side) < study.seeds for side in sides):
         done = " + ".join(str(len(side)) for side in sides)
         return Verdict(claim, f"{done} of {study.seeds} seeds" if any(sides) else "", "", "not run")
+    precision = next(iter(sides[0].values())).identity.get("precision", FULL)
     budget = max(_updates(run) for side in sides for run in side.values())
     values = [{seed: _value(run, claim.measure, budget) for seed, run in side.items()} for side in sides]
     metric = next(iter(sides[0].values())).config.settings.headline if claim.measure != "updates" else "updates"
@@ -177,7 +192,7 @@ def _verdict(claim: Claim, results: Path) -> Verdict:
         verdict = "undecided" if not learns else "reproduced" if learns == claim.says else "not reproduced"
         remark = "" if learns else "some seeds learn; more would give the share, not a verdict"
         found = f"{shown[0]}; {reached} of {len(sides[0])} seeds reach the target"
-        return Verdict(claim, found, "", verdict, remark=remark)
+        return Verdict(claim, found, "", verdict, remark=remark, precision=precision)
     difference = paired(values[0], values[1])
     base = estimate(values[1].values()).mean
     margin = claim.margin * base
@@ -193,6 +208,7 @@ def _verdict(claim: Claim, results: Path) -> Verdict:
         verdict,
         _relative(difference, base) if difference.n > 1 and base > 0 else None,
         "; ".join(remarks),
+        precision,
     )
 
 
@@ -282,7 +298,7 @@ def markdown(found: list[Verdict]) -> str:
     ]
     lines += [
         f"| {each.claim.text} | {each.claim.paper} | {each.found} | {each.difference} | **{each.verdict}**{f'; {each.remark}' if each.remark else ''} | "
-        f"`mollifier reproduce {each.claim.study}` |"
+        f"`{each.command}` |"
         for each in found
     ]
     return "\n".join(lines)

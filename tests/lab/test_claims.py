@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import scipy.stats  # type: ignore[import-untyped]
 
-from mollifier_lab.claims import BEGIN, CLAIMS, END, Verdict, verdicts, write_verdicts
+from mollifier_lab.claims import BEGIN, CLAIMS, END, Verdict, markdown, verdicts, write_verdicts
 from mollifier_lab.cli import main
 from mollifier_lab.reproduction import STUDIES
 from mollifier_lab.settings import RunConfig
@@ -95,6 +95,19 @@ def test_the_difference_to_a_control_stands_beside_the_verdict(tmp_path: Path) -
     row = found(tmp_path, "PTB, 2 layers: mollified above plain")
     assert row.verdict == "reproduced"
     assert row.remark == "against the control `ptb-2-same-rate` -0.5 (-0.5 – -0.5; n = 3)"
+
+
+def test_the_command_has_the_precision_of_the_runs(tmp_path: Path) -> None:
+    for method in ("residual", "mollified-residual"):
+        write_finals(tmp_path, "cifar10-reduced", method, [0.09])
+    text = "CIFAR-10 (20 layers, 30 epochs here): mollified above ResNet"
+    assert found(tmp_path, text).command == "mollifier reproduce cifar10-reduced"
+    for file in tmp_path.rglob("environment.json"):
+        environment = json.loads(file.read_text())
+        file.write_text(json.dumps(environment | {"identity": {"precision": "bf16-mixed"}}))
+    row = found(tmp_path, text)
+    assert row.command == "mollifier reproduce cifar10-reduced --precision bf16-mixed"
+    assert f"| `{row.command}` |" in markdown([row])
 
 
 def test_who_never_reaches_the_target_took_all_updates_and_diverging_early_is_not_fast(tmp_path: Path) -> None:
