@@ -13,6 +13,7 @@ from mollifier.convert._blocks import Noisy, PlannedBlock, join
 from mollifier.convert._calls import Call, ForwardSummary
 from mollifier.convert._forward import trace_forward
 from mollifier.convert._named import Exclude
+from mollifier.convert._plan_forward import ForwardPlanner
 from mollifier.convert._report import Skipped
 from mollifier.convert._returned import returned_children
 from mollifier.convert._shapes import CallRecord, recorded_width
@@ -82,19 +83,19 @@ class Planner:
             self._weight(module, path)
             return
         if isinstance(module, (Annealed, MollifiedBlock, RecurrentForward, CellForward)):
-            self._skip(path, module, reasons.BY_HAND)
+            self.skip(path, module, reasons.BY_HAND)
             return
         if self.exclude.module(path):
             self.plain.append(path)
-            self._skip(path, module, reasons.EXCLUDED)
+            self.skip(path, module, reasons.EXCLUDED)
             return
         if structure.is_recurrent(module):
             self._recurrent(module, path)
             return
         if path in self.named:
-            block = self._open(PlannedBlock(path, "named", self._named_width(path, module)))
+            block = self.open_block(PlannedBlock(path, "named", self._named_width(path, module)))
         elif block is None and self.auto and not output and (width := structure.residual_width(module)) is not None:
-            block = self._open(PlannedBlock(path, "residual", width))
+            block = self.open_block(PlannedBlock(path, "residual", width))
         if self._is_leaf(module, path, block, before, output):
             return
         if structure.is_plain_sequential(module):
@@ -120,11 +121,13 @@ class Planner:
             order.append((last, number))
         return [self.blocks[number] for _, number in sorted(order)]
 
-    def _open(self, block: PlannedBlock) -> PlannedBlock:
+    def open_block(self, block: PlannedBlock) -> PlannedBlock:
+        """Add a block to the plan, and return it."""
         self.blocks.append(block)
         return block
 
-    def _skip(self, path: str, what: nn.Module | str, why: str) -> None:
+    def skip(self, path: str, what: nn.Module | str, why: str) -> None:
+        """Note in the report that something is left alone, and why."""
         shown = what if isinstance(what, str) else type(what).__name__
         self.skipped.append(Skipped(path or "(the model)", shown, why))
 
@@ -141,15 +144,15 @@ class Planner:
         try:
             found = of_module(module)
         except ValueError as error:
-            self._skip(path, module, str(error))
+            self.skip(path, module, str(error))
             return True
         if found is not None:
             if path in self.in_place or (output and block is None):
                 self.plain.append(path)
-                self._skip(path, module, reasons.IN_PLACE if path in self.in_place else reasons.OUTPUT)
+                self.skip(path, module, reasons.IN_PLACE if path in self.in_place else reasons.OUTPUT)
             elif self.activations:
                 units, dim = self._units(path, block, before)
-                home = block or self._open(PlannedBlock(path, "activation"))
+                home = block or self.open_block(PlannedBlock(path, "activation"))
                 home.noisy.append(Noisy(path, found, units, dim))
             return True
         reason = None
@@ -166,19 +169,19 @@ class Planner:
         elif structure.is_unknown(module) and not structure.is_shortcut(path.rpartition(".")[2]):
             reason = reasons.UNKNOWN if self.activations else None
         if reason:
-            self._skip(path, module, reason)
+            self.skip(path, module, reason)
         return reason is not None
 
     def _weight(self, module: nn.Module, path: str) -> None:
         """Leave alone the activations that compute a weight from its parametrization."""
         for name, part in module.named_modules():
             if structure.has_tangent(part):
-                self._skip(join(path, name), part, reasons.WEIGHT)
+                self.skip(join(path, name), part, reasons.WEIGHT)
 
     def _recurrent(self, module: nn.Module, path: str) -> None:
         """Plan one block per layer: recurrent layers have their own copy, even if they were named as blocks."""
         for layer, width in enumerate(structure.recurrent_widths(module)):
-            self._open(PlannedBlock(path, "recurrent", width, layer=layer))
+            self.open_block(PlannedBlock(path, "recurrent", width, layer=layer))
 
     def _units(self, path: str, block: PlannedBlock | None, before: Width | None) -> tuple[int, int]:
         """Return the number of a of an activation, and their dimension: from the example, from the layer before it, or one for all."""
@@ -205,24 +208,26 @@ class Planner:
             inside = {join(path, name) for name in names[index : stop + 1]}
             if stop > 0 and not (output and stop == last) and not any(map(self.exclude.module, inside)):
                 members = tuple(join(path, name) for name in names[index:stop])
-                self._run(path, f"[{index}:{stop}]", members, children[stop], join(path, names[stop]))
+                self.plan_run(path, f"[{index}:{stop}]", members, children[stop], join(path, names[stop]))
                 index, before = stop + 1, None
                 continue
             plain = width is not None and block is None and here not in self.named and not self.exclude.module(here)
             if plain:
-                self._skip(here, child, reasons.layer(children[index + 1 :], output))
+                self.skip(here, child, reasons.layer(children[index + 1 :], output))
             else:
                 self.walk(child, here, block, before, output and index >= last)
             before = width or (before if isinstance(child, structure.BETWEEN) else None)
             index += 1
 
-    def _run(self, path: str, label: str, members: tuple[str, ...], act: nn.Module | Call, end: str) -> PlannedBlock:
+    def plan_run(
+        self, path: str, label: str, members: tuple[str, ...], act: nn.Module | Call, end: str
+    ) -> PlannedBlock:
         """Plan a layer, the modules in between, and the activation at the end, which is a module or a function call."""
         width = affine_width(self.model.get_submodule(members[0]))
         found = of_module(act) if isinstance(act, nn.Module) else act.function
         assert found is not None
         assert width is not None
-        home = self._open(PlannedBlock(path, "run", width, label, members, end, found.name))
+        home = self.open_block(PlannedBlock(path, "run", width, label, members, end, found.name))
         if self.activations:
             units, dim = width.out_units, width.unit_dim
             if end in self.seen and isinstance(act, nn.Module) and len(self.seen[end].inputs) == 1:
@@ -241,172 +246,20 @@ class Planner:
                 why = reasons.not_seen(error)
                 found = self.recorded.get(path)
             if found is not None:
-                _Forward(self, found, module, path, block, output).plan()
+                ForwardPlanner(self, found, module, path, block, output).plan()
                 return
         returned = returned_children(module) if output and block is None else set()
         self.returned |= {join(path, name) for name in returned}
         if self.activations:
             for name, function in function_attributes(module).items():
                 if name in returned:
-                    self._skip(path, str(activation(function)), reasons.OUTPUT)
+                    self.skip(path, str(activation(function)), reasons.OUTPUT)
                     continue
                 transformer = isinstance(module, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer))
                 units = int(module.linear1.out_features if transformer else 1)  # type: ignore[union-attr, arg-type]
-                home = block or self._open(PlannedBlock(path, "activation"))
+                home = block or self.open_block(PlannedBlock(path, "activation"))
                 home.noisy.append(Noisy(path, activation(function), units, -1, attribute=name))
             for call in functional_calls(type(module)):
-                self._skip(path, call, why)
+                self.skip(path, call, why)
         for name, child in module.named_children():
             self.walk(child, join(path, name), block)
-
-
-_NO_LAYER = "no layer"  # where a module is called that ends no run
-
-
-@dataclass
-class _Forward:
-    """Plan one module whose own forward is known."""
-
-    planner: Planner
-    found: ForwardSummary
-    module: nn.Module
-    path: str
-    block: PlannedBlock | None
-    output: bool
-    done: set[str] = field(default_factory=set)
-    left: dict[tuple[str, str], str] = field(default_factory=dict)
-    loose: dict[str, Noisy] = field(default_factory=dict)
-
-    def plan(self) -> None:
-        calls = [step for step in self.found.steps if isinstance(step, Call)]
-        # Calls of one key cannot be told apart, nor can calls of one activation after one layer, or of a module after none.
-        for call in calls:
-            if why := self._left_alone(call) or call.refused:
-                places = (call.layer, call.key) if _is_function(call) else (call.layer, _NO_LAYER)
-                self.left |= {(_called_name(call), where): why for where in places if where}
-        runs = {id(call) for call in calls if self._is_run(call)}
-        self.done |= {member for call in calls if id(call) in runs for member in (call.layer, *call.between)}
-        known: dict[tuple[str, str], PlannedBlock] = {}
-        self.planner.forwards[self.path] = self.found
-        self.planner.heard[self.path] = [
-            (call.key, _called_name(call)) for call in calls if call.key and id(call) not in runs
-        ]
-        ending = {(call.key, _called_name(call)) for call in calls if id(call) in runs}
-        called = {step if isinstance(step, str) else step.module for step in self.found.steps if not _is_function(step)}
-        for name in sorted(called):
-            if structure.may_call_activations(self.module.get_submodule(name)):
-                self.planner.inside.append((self.path, join(self.path, name)))
-        for step in self.found.steps:
-            if isinstance(step, str):
-                self._child(step)
-            elif id(step) in runs:
-                key = (step.layer, step.module or str(step.function))
-                if key not in known:  # a layer that is called twice, as by a siamese network, has one level
-                    known[key] = self._run(step)
-                known[key].keys.append(step.key)
-            elif not _is_function(step):
-                same = [call for call in calls if call.module == step.module and not call.key]
-                self._module(step, len(same) > 1, refused=next(filter(None, (call.refused for call in same)), ""))
-            else:
-                self._function(step, (step.key, _called_name(step)) in ending)
-        for name, child in self.module.named_children():
-            if not any(called == name or called.startswith(f"{name}.") for called in self.done):
-                self.planner.walk(child, join(self.path, name), self.block, output=self.output)
-
-    def _is_run(self, call: Call) -> bool:
-        planner = self.planner
-        if not planner.auto or self.block is not None or not call.layer or call.refused or self._left(call):
-            return False
-        paths = [join(self.path, name) for name in (call.layer, call.module) if name]
-        return not any(map(planner.exclude.module, paths))
-
-    def _left(self, call: Call) -> str:
-        """Return why the activation stays plain, in this call or after the same layer in another one, or an empty string."""
-        return self.left.get((_called_name(call), call.layer), "") or self._left_alone(call)
-
-    def _left_alone(self, call: Call) -> str:
-        """Return why the activation stays plain in this call."""
-        if self.output and call.returned and self.block is None and not call.refused:
-            return reasons.OUTPUT
-        name = join(self.path, f"forward({call.label})")
-        return reasons.EXCLUDED if self.planner.exclude.call(name, call.function) else ""
-
-    def _run(self, call: Call) -> PlannedBlock:
-        members = tuple(join(self.path, name) for name in (call.layer, *call.between))
-        act: nn.Module | Call = self.module.get_submodule(call.module) if call.module else call
-        self.done.add(call.module)
-        return self.planner._run(self.path, f"forward({call.label})", members, act, join(self.path, call.module))
-
-    def _child(self, name: str) -> None:
-        if name in self.done:
-            return
-        self.done.add(name)
-        self._keep_in_place(name)
-        child, path, planner = self.module.get_submodule(name), join(self.path, name), self.planner
-        returned = self.output and name in self.found.returned
-        before = {step.layer for step in self.found.steps if isinstance(step, Call) and step.returned}
-        asked = path in planner.named or planner.exclude.module(path)
-        if affine_width(child) is not None and self.block is None and not asked:
-            why = reasons.layer_before(self.found.followed.get(name))
-            why = reasons.OUTPUT if self.output and name in before else reasons.OUTPUT_LAYER if returned else why
-            planner._skip(path, child, why)
-            return
-        planner.walk(child, path, self.block, output=returned)
-
-    def _keep_in_place(self, name: str) -> None:
-        """Leave the activation plain that begins this child, if it changes the child's input in place and something else reads that again."""
-        child, path = self.module.get_submodule(name), name
-        if name in self.found.read_again and structure.works_in_place(child):
-            while structure.is_plain_sequential(child):
-                path, child = f"{path}.{next(iter(child._modules))}", next(child.children())
-            self.planner.in_place.add(join(self.path, path))
-
-    def _module(self, call: Call, shared: bool, refused: str) -> None:
-        """Plan an activation module that ends no run. It has one noise, however often it is called, so no place may refuse it."""
-        path = join(self.path, call.module)
-        child = self.module.get_submodule(call.module)
-        left = self._left(call) or refused or self.left.get((call.module, _NO_LAYER), "")
-        if left:
-            self.planner.plain.append(path)
-            self.planner._skip(path, child, left)
-        elif call.module not in self.done or (shared and not self._planned(path)):
-            width = affine_width(self.module.get_submodule(call.layer)) if call.layer and not shared else None
-            self.planner.walk(child, path, self.block, width)
-        self.done.add(call.module)
-
-    def _planned(self, path: str) -> bool:
-        """Return whether this activation module already has its own noise, in addition to that at the ends of runs."""
-        return any(noisy.path == path for block in self.planner.blocks if not block.end for noisy in block.noisy)
-
-    def _function(self, call: Call, ending: bool) -> None:
-        """Plan an activation that is called as a function and ends no run; ``ending``: the same call ends one another time."""
-        planner, known = self.planner, self.loose.get(call.key)
-        left = self._left(call) or call.refused
-        if planner.activations and not left:
-            other = known is not None and known.activation.name != _called_name(call)
-            why = reasons.ENDS_A_RUN if ending else reasons.ANOTHER_THERE if other else ""
-            left = self.left.get((_called_name(call), call.key), why)
-        if left and (planner.activations or not call.refused):
-            planner._skip(self.path, str(call.function or call.module), left)
-        if left or not planner.activations:
-            return
-        assert call.function is not None
-        width = affine_width(self.module.get_submodule(call.layer)) if call.layer else None
-        if width is None and self.block is not None and self.block.kind == "residual":
-            width = self.block.width
-        units, dim = (width.out_units or 1, width.unit_dim) if width is not None else (1, -1)
-        if known is not None:  # a method that is called several times has one noise, and one a if the widths differ
-            if (known.units, known.unit_dim) != (units, dim):
-                known.units, known.unit_dim = 1, -1
-            return
-        home = self.block or planner._open(PlannedBlock(self.path, "activation", label=f"forward({call.label})"))
-        self.loose[call.key] = Noisy(self.path, call.function, units, dim, key=call.key)
-        home.noisy.append(self.loose[call.key])
-
-
-def _is_function(step: Call | str) -> bool:
-    return isinstance(step, Call) and bool(step.key)
-
-
-def _called_name(call: Call) -> str:
-    return call.function.name if call.function is not None else call.module
