@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from mollifier.schedules import BUILT_IN, cosine, exponential, linear, solve_k, square_root
+from mollifier.schedules import BUILT_IN, cosine, exponential, front, front_width, linear, solve_k, square_root
 
 times = st.floats(0.0, 1e5)
 losses = st.floats(0.0, 100.0)
@@ -122,3 +122,10 @@ def test_solve_k_meets_the_threshold_at_the_horizon_and_no_update_sooner(updates
 def test_solve_k_says_what_it_needs(wrong):
     with pytest.raises(ValueError, match=r"expected a horizon and a loss above 0, and 0 < stop_at < 3"):
         solve_k(**{"updates": 100, "layers": 3, "v": 1.0, "stop_at": 0.1, **wrong})
+
+
+@pytest.mark.parametrize(("layers", "width"), [(1, 6.0), (50, 6.0), (72, 14.8), (200, 66.0)])
+def test_a_front_widens_with_the_depth(layers, width):
+    assert front_width(layers) == pytest.approx(width)
+    levels = [front(400, layer, layers, horizon=1000) for layer in range(1, layers + 1)]
+    assert levels == [front(400, layer, layers, horizon=1000, width=width) for layer in range(1, layers + 1)]

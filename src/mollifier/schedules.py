@@ -20,7 +20,8 @@ from torch import Tensor
 
 Number = float | Tensor
 Schedule = Callable[..., Any]
-WIDTH = 6.0  # width of the front, in windows
+# The width of a front, in windows, up to a depth, and what each layer beyond it adds. docs/cards/annealing.md has the figures.
+NARROW, SHALLOW, PER_LAYER = 6.0, 50, 0.4
 
 
 def exponential(t: float, layer: Number, layers: int, v: Number = 1.0, *, k: float = 100.0, p_min: float = 0.0) -> Any:
@@ -115,7 +116,14 @@ def cosine(t: float, layer: Number, layers: int, v: Number = 1.0, *, horizon: fl
 
 
 def front(
-    t: float, layer: Number, layers: int, v: Number = 1.0, *, horizon: float, width: float = WIDTH, p_min: float = 0.0
+    t: float,
+    layer: Number,
+    layers: int,
+    v: Number = 1.0,
+    *,
+    horizon: float,
+    width: float | None = None,
+    p_min: float = 0.0,
 ) -> Any:
     """Return the level of a front that moves up from the input (ours, not the paper's): layer l falls from 1 to 0 over ``width`` windows, beginning with window l - 1.
 
@@ -130,16 +138,26 @@ def front(
         layers: L.
         v: Not used.
         horizon: The time at which all layers are plain; the last layer is plain one window earlier.
-        width: The number of windows that a layer takes; a window is horizon / (L + width) long.
+        width: The number of windows that a layer takes; a window is horizon / (L + width) long. By default `front_width`.
         p_min: The level is never below this.
     """
+    width = front_width(layers) if width is None else width
     return front_at(front_place(t, layers, horizon, width), layer, width, p_min)
 
 
-def front_place(t: float, layers: int, horizon: float, width: float = WIDTH) -> float:
+def front_width(layers: int) -> float:
+    """Return the width of a front over L layers, in windows: 6, and 0.4 more for each layer beyond 50. In a deeper network more layers are between 1 and 0 at a time.
+
+    >>> front_width(50), front_width(200)
+    (6.0, 66.0)
+    """
+    return NARROW + PER_LAYER * max(0, layers - SHALLOW)
+
+
+def front_place(t: float, layers: int, horizon: float, width: float) -> float:
     """Return how many windows a front has moved up by the time t.
 
-    >>> front_place(400, layers=4, horizon=1000)
+    >>> front_place(400, layers=4, horizon=1000, width=6.0)
     4.0
     """
     if not (horizon > 0 and width > 0):
@@ -147,7 +165,7 @@ def front_place(t: float, layers: int, horizon: float, width: float = WIDTH) -> 
     return t * (layers + width) / horizon
 
 
-def front_at(place: Number, layer: Number, width: float = WIDTH, p_min: float = 0.0) -> Any:
+def front_at(place: Number, layer: Number, width: float, p_min: float = 0.0) -> Any:
     """Return the level of a layer when the front is at ``place``, counted in windows.
 
     >>> front_at(5.0, 3, width=6.0)  # layer 3 began at 2

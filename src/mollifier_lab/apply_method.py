@@ -100,7 +100,7 @@ def make_annealer(model: nn.Module, settings: Settings) -> mollifier.Annealer:
         stop_at=settings.stop_at if settings.stop_at >= 0 else None,
         then=settings.then,
         every=settings.anneal_every,
-        width=settings.front_width,
+        width=settings.front_width or None,
     )
 
 

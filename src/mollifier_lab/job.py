@@ -25,6 +25,7 @@ from mollifier_lab.pruning import Judge, Pruning
 from mollifier_lab.runs import WANTED, RunFolder
 from mollifier_lab.settings import RunConfig
 
+SHALLOW = 50  # layers, up to which the default width of a front is 6 windows (mollifier.schedules.front_width)
 _ONE = threading.Lock()  # torch has one random generator per process, and a Dask worker may have several threads
 
 
@@ -173,12 +174,18 @@ def different(folder: RunFolder, wanted: RunConfig, precision: Precision | None 
 
 def _facts(config: RunConfig) -> dict[str, Any]:
     """Return what the result depends on, without the preset and the label, which are only names."""
+    settings = config.settings
+    width = settings.front_width if settings.schedule in ("front", "adaptive") else 0.0
+    # at these depths, the default of the previous version is what 0 means
+    if width == 6.0 and settings.network_size()[0] <= SHALLOW:
+        width = 0.0
     return {
         "task": config.task,
         "method": config.method,
         "seed": config.seed,
         "trial": config.trial,
-        **asdict(config.settings),
+        **asdict(settings),
+        "front_width": width,
         "source": {each.name: each.sha256[:12] for each in config.imports},
     }
 

@@ -38,7 +38,7 @@ def test_it_needs_nothing_and_ends_by_itself():
 def test_the_levels_are_those_of_a_front_at_its_place():
     anneal = annealer()
     place = walk(anneal, lambda t: 0.7, 100)[-1] * (4 - 1 + 6)
-    assert anneal.levels == pytest.approx([front_at(place, layer) for layer in (1, 2, 3, 4)], rel=1e-12)
+    assert anneal.levels == pytest.approx([front_at(place, layer, 6.0) for layer in (1, 2, 3, 4)], rel=1e-12)
     assert anneal.levels[0] < anneal.levels[1]
 
 
@@ -169,6 +169,14 @@ def test_a_learning_rate_can_be_tied_to_the_front():
 def test_a_width_must_be_above_0(width):
     with pytest.raises(ValueError, match=r"width=.*: expected a number above 0"):
         annealer(width=width)
+
+
+@pytest.mark.parametrize("options", [{"horizon": 10}, {"schedule": "adaptive"}])
+def test_the_default_width_grows_with_the_depth(options):
+    shallow, deep = (mollifier.mollify(mlp(4, *depth * [4], 1)) for depth in (3, 60))
+    assert mollifier.Annealer(shallow, **options).width == 6.0
+    assert mollifier.Annealer(deep, **options).width == 10.0
+    assert mollifier.Annealer(deep, **options, width=6.0).width == 6.0
 
 
 def test_the_default_is_the_front_with_a_horizon_and_the_papers_without():

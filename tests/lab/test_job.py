@@ -52,6 +52,22 @@ def test_a_preset_and_a_label_are_mere_names(job: Job) -> None:
     assert different(RunFolder(job.path), job.config) == ""
 
 
+@pytest.mark.parametrize(
+    ("schedule", "depth", "same"),
+    [("exponential", 72, True), ("front", 50, True), ("front", 72, False), ("adaptive", 72, False)],
+)
+def test_runs_with_the_earlier_width_of_the_front_are_taken_over_where_it_is_the_default_still(
+    tmp_path: Path, schedule: str, depth: int, same: bool
+) -> None:
+    settings = {"schedule": schedule, "depth": depth, "horizon": 10.0}
+    RunFolder(tmp_path).write(
+        "config.json", RunConfig.make("mnist", "mollified", **settings, front_width=6.0).to_json()
+    )
+    found = different(RunFolder(tmp_path), RunConfig.make("mnist", "mollified", **settings))
+    assert (found == "") == same
+    assert same or "front_width is 6.0 there, 0.0 is requested" in found
+
+
 def test_a_failure_is_written_down_and_tried_again(job: Job, tmp_path: Path) -> None:
     missing = Job(RunConfig.make("mnist", "plain", preset="quick"), tmp_path / "mnist")
     outcome = JobRunner(data=tmp_path / "no-data", threads=1, show=False, token="t", owned=False)(missing)

@@ -20,7 +20,7 @@ from mollifier.convert._levels import mollified_groups
 from mollifier.convert._optimizer import check_optimizer
 from mollifier.nn._annealed import check_level
 from mollifier.nn._gradients import keep_gradients
-from mollifier.schedules import BUILT_IN, WIDTH, check_settings
+from mollifier.schedules import BUILT_IN, check_settings, front_width
 
 BY_LOSS = ("exponential", "adaptive")  # these compare losses by their ratio
 POLL = 100  # on an accelerator the host checks only every so many updates whether annealing has ended
@@ -58,6 +58,7 @@ class Annealer(Path):
             only a little. False uses exactly the paper's formula.
         optimizer: With ``then="restore"``: the optimiser from which to remove the added parameters.
         width: With ``"front"`` and ``"adaptive"``: the number of windows that a layer takes to become plain; the next layer begins one window later.
+            The default is 6, and 0.4 more for each block beyond 50.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Annealer(Path):
         distributed: bool = True,
         guard: bool = True,
         optimizer: torch.optim.Optimizer | None = None,
-        width: float = WIDTH,
+        width: float | None = None,
     ) -> None:
         self._groups = mollified_groups(model, "Annealer")
         # straight from the dictionaries, at every step, because a buffer may be replaced
@@ -90,6 +91,7 @@ class Annealer(Path):
         name = next((key for key, function in known.items() if schedule in (key, function)), None)
         if loss_average == "auto":
             loss_average = DECAY if name == "adaptive" else 0.99
+        width = front_width(layers) if width is None else width
         check_settings(schedule, name, k, horizon, loss_average, stop_at, then, every, layers, width)
         check_level(p_min)
         if then == "restore":

@@ -84,8 +84,8 @@ class Settings:
     """Constant of the exponential schedule: a larger k anneals more slowly."""
     horizon: float = 0.0
     """Updates after which annealing ends; 0: k decides, or the loss with adaptive (the other schedules need a horizon)."""
-    front_width: float = 6.0
-    """For the schedules front and adaptive: the number of windows that a layer takes to become plain; the next layer begins one window later."""
+    front_width: float = 0.0
+    """For the schedules front and adaptive: the number of windows that a layer takes to become plain; the next layer begins one window later. 0: 6, and 0.4 more for each block beyond 50."""
     v: Literal["train", "valid", "one"] = "train"
     """The quantity whose moving average drives annealing: the training loss, the validation loss at the last evaluation, or the constant 1. Only for annealed methods."""
     loss_average: float = 0.99
@@ -158,7 +158,7 @@ class Settings:
                     "a positive number with this schedule",
                     self.horizon > 0 or self.schedule in ("exponential", "adaptive"),
                 ),
-                ("front_width", "a positive number", 0 < self.front_width < math.inf),
+                ("front_width", "a number >= 0", 0 <= self.front_width < math.inf),
                 ("loss_average", "a number in [0, 1)", 0 <= self.loss_average < 1),
                 ("loss_average", "a number above 0 where v is 'valid'", self.loss_average > 0 or self.v != "valid"),
                 ("p_min", "a number in [0, 1)", 0 <= self.p_min < 1),

@@ -21,7 +21,7 @@ COMMON: dict[str, str] = {
     "schedule": "paper: section 3.3",
     "k": f"chosen: no version gives it for a task (the published figure has 10, 50 and 100); {TRIALS}",
     "horizon": "chosen: k decides instead, as in section 3.3",
-    "front_width": "chosen: the schedules front and adaptive are ours; from single runs at 72 layers",
+    "front_width": "chosen: the schedules front and adaptive are ours; from single runs at 40 to 170 layers",
     "v": "paper: section 3.3 (the training loss, or the validation loss, 'depending on whether the model overfits')",
     "loss_average": "chosen: section 3.3 has a moving average and does not say how long",
     "stop_at": "chosen: section 3.3 has a threshold and does not say which",
