@@ -6,7 +6,8 @@ from pathlib import Path
 import filelock
 import pytest
 
-from mollifier_lab.job import Job, JobRunner, different
+from mollifier.schedules import front_width
+from mollifier_lab.job import SHALLOW, Job, JobRunner, different
 from mollifier_lab.runs import RunFolder
 from mollifier_lab.settings import RunConfig
 
@@ -66,6 +67,7 @@ def test_runs_with_the_earlier_width_of_the_front_are_taken_over_where_it_is_the
     found = different(RunFolder(tmp_path), RunConfig.make("mnist", "mollified", **settings))
     assert (found == "") == same
     assert same or "front_width is 6.0 there, 0.0 is requested" in found
+    assert front_width(SHALLOW) == 6.0 < front_width(SHALLOW + 1)
 
 
 def test_a_failure_is_written_down_and_tried_again(job: Job, tmp_path: Path) -> None:
